@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 
 _DEVICES = ("cpu", "cuda")
+_UNCHANGED = contextlib.nullcontext()
+
+
+def own_settings() -> AbstractContextManager[None]:
+    """Compute in FP32 unless stated otherwise in the ``with`` block, as in a fresh process."""
+    # This is called in each timed step, where the settings are nearly always these.
+    is_own = (
+        torch.get_default_dtype() is torch.float32
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.is_autocast_enabled("cuda")
+    )
+    return _UNCHANGED if is_own else _changed_settings()
 
 
 @contextlib.contextmanager
-def own_settings() -> Iterator[None]:
-    """Compute in FP32 unless stated otherwise in the ``with`` block, as in a fresh process."""
+def _changed_settings() -> Iterator[None]:
     dtype = torch.get_default_dtype()
     casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
-    if dtype is torch.float32 and not casts:  # as nearly always, and within a timed step
-        yield
-        return
     torch.set_default_dtype(torch.float32)
     for device in casts:
         torch.set_autocast_enabled(device, False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.ends import await_other_ends
 from ddp_perf.worker.script.events import TorchEvents
+from ddp_perf.worker.script.forks import ForkMark
 from ddp_perf.worker.script.lines import line_here, line_in
 from ddp_perf.worker.script.module import replicas, strategy_of, trained_module
 from ddp_perf.worker.script.patching import function_of, patched
@@ -49,6 +49,9 @@ class ScriptSteps(Generic[T]):
     ``strategy`` are known once the plan has begun.
     """
 
+    # As without us: a script that leaves tensors in cycles of references runs slower otherwise.
+    collects_garbage = True
+
     def __init__(
         self,
         case: Case,
@@ -63,7 +66,7 @@ class ScriptSteps(Generic[T]):
         self._context = context
         self._needed, self._short = needed, short
         self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
-        self._process = os.getpid()
+        self._fork_mark = ForkMark()  # set in a worker of a DataLoader, for example
         self._first: Callable[[], Optimizer | None] = _none  # the first one that stepped
         # Those that stepped, in this order. There may be one for each parameter.
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
@@ -170,7 +173,7 @@ class ScriptSteps(Generic[T]):
         self._acts_before_backward.append(act)
 
     def before_backward(self, loss: torch.Tensor | None) -> None:
-        if self._stepped_in_backward and self._by_optimizer and not self._is_fork:
+        if self._stepped_in_backward and self._by_optimizer and not self._fork_mark.is_fork:
             self._refuse(refusals.steps_in_backward(self._case, self._stepped_in_backward))
         if self._backwards == 0:
             self.beat()
@@ -186,9 +189,10 @@ class ScriptSteps(Generic[T]):
         self._in_data = True
 
     def after_optimizer(self, optimizer: Optimizer, *, in_backward: bool) -> None:
-        if self._is_fork:
+        if self._fork_mark.is_fork:
             self._refuse(refusals.own_ranks(self._case, line_here()))
-        self._note(optimizer)
+        if optimizer is not self._first():
+            self._note(optimizer)
         if in_backward:
             self._stepped_in_backward = self._stepped_in_backward or line_here()
         elif not self._by_optimizer:
@@ -200,7 +204,7 @@ class ScriptSteps(Generic[T]):
 
     def after_skip(self, optimizer: Optimizer) -> None:
         """Take a step that the scaler skips as a step: its forward and backward were run."""
-        if self._by_optimizer and self._is_first(optimizer) and not self._is_fork:
+        if self._by_optimizer and self._is_first(optimizer) and not self._fork_mark.is_fork:
             self._note(optimizer)
             self._skipped += 1
             self._end_step()
@@ -211,14 +215,14 @@ class ScriptSteps(Generic[T]):
         Many scripts end their group in a ``finally`` clause.
         """
         error = sys.exc_info()[1]
-        if self.done == 0 or self._is_fork or isinstance(error, Exception):
+        if self.done == 0 or self._fork_mark.is_fork or isinstance(error, Exception):
             return
         if isinstance(error, SystemExit):
             self._end(functools.partial(self._finish_at, error))
         self._end(functools.partial(self._finish, f"destroy_process_group at {line_here()}"))
 
     def before_own_ranks(self) -> None:
-        if not self._is_fork:
+        if not self._fork_mark.is_fork:
             self._refuse(refusals.own_ranks(self._case, line_here()))
 
     @contextlib.contextmanager
@@ -233,7 +237,7 @@ class ScriptSteps(Generic[T]):
 
     def _around_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if not self._is_fork:
+        if not self._fork_mark.is_fork:
             self._end_step()
         return result
 
@@ -241,11 +245,6 @@ class ScriptSteps(Generic[T]):
         if self._in_data:
             self._in_data = False
             self._on_phase("data")
-
-    @property
-    def _is_fork(self) -> bool:
-        """True in a process that the script has forked, as for a worker of its DataLoader."""
-        return os.getpid() != self._process
 
     def _alive(self) -> list[Optimizer]:
         return list(self._optimizers)

@@ -30,6 +30,8 @@ class CollectiveSteps:
     Building and examining them raises CollectiveError if a result is wrong.
     """
 
+    collects_garbage = False
+
     def __init__(self, step: CollectiveStep, context: RankContext) -> None:
         self._step = step
         self._rank = context.rank

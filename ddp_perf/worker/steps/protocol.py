@@ -38,6 +38,11 @@ class Steps(Protocol):
     In each step the rank beats BEATS_PER_STEP times.
     """
 
+    @property
+    def collects_garbage(self) -> bool:
+        """Whether garbage is collected in timed steps; otherwise it is before and after them."""
+        ...
+
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""
         ...

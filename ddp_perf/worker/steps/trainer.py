@@ -32,6 +32,9 @@ _LAST_BITS = 1e-6  # relative: some units in the last place of float32
 class Trainer:
     """The training iteration of a case on one rank: what the timed loop calls."""
 
+    # A collection takes milliseconds, in a step of one rank or of another.
+    collects_garbage = False
+
     def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
         """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
         device = context.device

@@ -82,7 +82,8 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Time
     is_alone = torch.get_num_threads() == 1
     witness = StepWitness(waits=is_alone) if device.type == "cpu" else NoWitness()
     collects = gc.isenabled()  # a script may collect by itself
-    gc.disable()
+    if not steps.collects_garbage:
+        gc.disable()
     try:
         dist.barrier()
         steps.enter(Phase.TIMED)

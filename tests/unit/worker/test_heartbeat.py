@@ -70,6 +70,8 @@ class HungError(Exception):
 class Steps:
     """Steps that beat as those of a case, and hang in one step after its forward."""
 
+    collects_garbage = False
+
     def __init__(self, heartbeats, hang_in=None):
         self._heartbeats, self._left = heartbeats, hang_in
 

@@ -20,6 +20,8 @@ def order(monkeypatch):
     done = []
 
     class Steps:
+        collects_garbage = False
+
         def step(self):
             done.append("step")
 

@@ -19,6 +19,8 @@ STEPS = 20
 class SimulatedSteps:
     """Steps of ten kernels. With ``reads`` the host waits for a value in each step."""
 
+    collects_garbage = False
+
     def __init__(self, gpu, *, device_s, host_s, reads=False):
         self._gpu, self._device_s, self._host_s, self._reads = gpu, device_s, host_s, reads
 

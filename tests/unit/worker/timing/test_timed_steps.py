@@ -35,11 +35,15 @@ def until(last):
 class Steps:
     """Steps that do nothing, count, and keep the phases."""
 
+    collects_garbage = False
+
     def __init__(self):
         self.done, self.phases = 0, []
+        self.collected = set()  # whether garbage was collected, in any step
 
     def step(self):
         self.done += 1
+        self.collected.add(gc.isenabled())
 
     def beat(self):
         pass
@@ -104,10 +108,20 @@ def timed(monkeypatch):
 
     ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
     step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``. The
-    training is over after step ``end``.
+    training is over after step ``end``. It collects garbage in a step ``as_script``.
     """
 
-    def run(plan, *, others=None, measured=10, warmup=2, device=CPU, threads=1, end=None):
+    def run(
+        plan,
+        *,
+        others=None,
+        measured=10,
+        warmup=2,
+        device=CPU,
+        threads=1,
+        end=None,
+        as_script=False,
+    ):
         steps, witnesses = Steps(), []
 
         def witness(*, waits):
@@ -126,6 +140,8 @@ def timed(monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, count: Clock(steps))
         monkeypatch.setattr(timed_steps, "StepWitness", witness)
+        monkeypatch.setattr(steps, "collects_garbage", as_script)
+        collects = gc.isenabled()
         schedule = msgspec.structs.replace(
             make_case().schedule, steps=warmup + measured, warmup=warmup
         )
@@ -137,6 +153,7 @@ def timed(monkeypatch):
 
         found = _follow(timed_schedule(steps, schedule, device), step)
         assert all(one.closed for one in witnesses)
+        assert steps.collected == {steps.collects_garbage and collects}
         return found, steps.done
 
     return run
@@ -227,14 +244,15 @@ def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, mon
     assert found.cpu_s == found.waited_s == ()
 
 
+@pytest.mark.parametrize("as_script", [True, False])
 @pytest.mark.parametrize("collects", [True, False])
 def test_garbage_is_collected_as_before_though_the_training_is_over_in_further_steps(
-    timed, collects
+    timed, collects, as_script
 ):
     try:
         if not collects:  # as a script that collects by itself
             gc.disable()
-        found, done = timed(always, end=17)
+        found, done = timed(always, end=17, as_script=as_script)
 
         assert gc.isenabled() is collects
     finally:
