@@ -1,7 +1,8 @@
 """Times of a real script's steps from outside: its own, and those of a stopwatch beside it.
 
-The stopwatch (``script_stamps.py``) runs the script under torchrun, without this package, and in
-launches of this package, in turn, on the same cores. The ratio of both is the observer effect.
+The stopwatch (``script_stamps.py``) runs the script twice at the same time: in a launch of this
+package, and under torchrun without it. Both take turns on the same cores, a few steps each, so the
+ratio of their times is the observer effect.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,31 +27,61 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.stats.rule.comparison import upper_t
+from tests.quality import script_stamps
+from tests.quality.script_stamps import ALONE, TURN, WATCHED
 from tests.quality.script_values import RealScript
 
-STAMPS = Path(__file__).parent / "script_stamps.py"
-STEPS = 100  # of a launch, with the warm-ups
-
-
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The timed steps of a launch of ours, among all steps of the script."""
-
-    first: int  # number of the first one; the script's first step is 0
-    steps: int
-    cores: tuple[tuple[int, ...], ...]  # of each rank
-
-    @property
-    def end(self) -> int:
-        return self.first + self.steps
+STEPS = 300  # of a launch, with the warm-ups
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """The same steps by our clock, by the stopwatch beside the script, and by its own lines."""
+    """The same steps by our clock, by the stopwatch on both sides, and by the script's own lines.
 
-    window: Window
+    ``first`` is the number of the first one; the script's first step is 0. The first step of a turn
+    contains the turn of the other side, and is left out of all figures.
+    """
+
+    first: int
     ours_s: tuple[float, ...]
-    stamped_s: tuple[float, ...]
-    printed_s: dict[int, float]  # by the number of the step
+    watched_s: tuple[float, ...]
+    alone_s: tuple[float, ...]
+    printed_s: dict[int, float] = {}  # by the number of the step
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the steps that count."""
+        numbers = range(self.first, self.first + len(self.ours_s))
+        return [number for number in numbers if number % TURN]
+
+    def by_stopwatch(self) -> float:
+        """Return our time ÷ that of the stopwatch beside us."""
+        places = [number - self.first for number in self.steps]
+        return sum(self.ours_s[at] for at in places) / sum(self.watched_s[at] for at in places)
+
+    def by_script(self) -> float:
+        """Return our time ÷ the script's own, of all steps that it printed a time of.
+
+        By its lines the last step of a turn, in which the stopwatch waits, contains the other turn.
+        """
+        steps = [n for n in self.steps if n in self.printed_s and (n + 1) % TURN]
+        if not steps:
+            raise SystemExit("the script printed no time of the timed steps")
+        ours = sum(self.ours_s[number - self.first] for number in steps)
+        return ours / sum(self.printed_s[number] for number in steps)
+
+    def effect(self) -> float:
+        """Return the time beside us ÷ the time alone: the median of all turns."""
+        turns = sorted({number // TURN for number in self.steps})
+        return statistics.median(
+            self._median_s(self.watched_s, turn) / self._median_s(self.alone_s, turn)
+            for turn in turns
+        )
+
+    def _median_s(self, step_s: Sequence[float], turn: int) -> float:
+        """Return the median step of a turn: single disturbed steps do not move it."""
+        return statistics.median(
+            step_s[number - self.first] for number in self.steps if number // TURN == turn
+        )
 
 
 def timing(script: RealScript, clones: Path, directory: Path, pairs: int) -> Iterator[str]:
@@ -59,31 +91,15 @@ def timing(script: RealScript, clones: Path, directory: Path, pairs: int) -> Ite
     for name, suite in script.suites().items():
         suites.append(directory / f"{name}.yaml")
         suites[-1].write_bytes(msgspec.yaml.encode({**suite, "steps": STEPS}))
-    cases = [case for file in suites for case in load_cases([file], Overrides(), [str(directory)])]
-    with contextlib.closing(ForkserverLauncher(working_directory=directory)) as launcher:
-        for case in cases:
-            yield from _of_case(script, case, launcher, directory, pairs)
-
-
-def _of_case(
-    script: RealScript, case: Case, launcher: ForkserverLauncher, directory: Path, pairs: int
-) -> Iterator[str]:
-    launches, effects = [], []
-    for pair in range(pairs):
-        # The first launch says which steps are timed. Which goes first alternates from then on.
-        if pair % 2:
-            alone = _alone_s(case, launches[0].window, directory)
-            launches.append(_timed(script, case, launcher, directory, pair))
-        else:
-            launches.append(_timed(script, case, launcher, directory, pair))
-            alone = _alone_s(case, launches[0].window, directory)
-        window = launches[0].window
-        ours = launches[-1].stamped_s[: window.steps]
-        effects.append(_level(ours) / _level(alone))
-    yield f"{case.id}: ours ÷ the stopwatch {ratio_text([_by_stopwatch(one) for one in launches])}"
-    printed = [by_script(one) for one in launches]
-    yield f"{case.id}: ours ÷ the script's own lines {ratio_text(printed)}"
-    yield f"{case.id}: observer effect {ratio_text(effects)}; target 1.00 ± 0.01"
+    for file in suites:
+        for case in load_cases([file], Overrides(), [str(directory)]):
+            launches = [_timed(script, case, directory, pair) for pair in range(pairs)]
+            stopwatch = ratio_text([one.by_stopwatch() for one in launches])
+            yield f"{case.id}: ours ÷ the stopwatch {stopwatch}"
+            printed = ratio_text([one.by_script() for one in launches])
+            yield f"{case.id}: ours ÷ the script's own lines {printed}"
+            effect = ratio_text([one.effect() for one in launches])
+            yield f"{case.id}: observer effect {effect}; target 1.00 ± 0.01"
 
 
 def ratio_text(ratios: Sequence[float]) -> str:
@@ -97,94 +113,84 @@ def ratio_text(ratios: Sequence[float]) -> str:
     return f"{math.exp(mean):.4f} (95 % {low:.4f} to {high:.4f}, {len(logs)} launches)"
 
 
-def by_script(timed: Timed) -> float:
-    """Return our time ÷ the script's own, of all timed steps that it printed a time of."""
-    first = timed.window.first
-    steps = [step for step in timed.printed_s if first <= step < timed.window.end]
-    if not steps:
-        raise SystemExit("the script printed no time of the timed steps")
-    ours = sum(timed.ours_s[step - first] for step in steps)
-    return ours / sum(timed.printed_s[step] for step in steps)
+def _timed(script: RealScript, case: Case, directory: Path, round_: int) -> Timed:
+    """Launch the case with the stopwatch beside its script, and the script alone in turn with it.
 
-
-def _by_stopwatch(timed: Timed) -> float:
-    return sum(timed.ours_s) / sum(timed.stamped_s[: timed.window.steps])
-
-
-def _level(seconds: Sequence[float]) -> float:
-    """Return the median, which single disturbed steps do not move."""
-    return statistics.median(seconds)
-
-
-def _timed(
-    script: RealScript, case: Case, launcher: ForkserverLauncher, directory: Path, round_: int
-) -> Timed:
-    """Launch the case with the stopwatch beside its script."""
+    A launcher of its own: the ranks of one server share their addresses, and so their speed.
+    """
     assert case.script is not None
     assert script.own_times is not None
-    stamps = directory / "ours"
-    args = (str(stamps), case.script.script, *case.script.args)
-    run = msgspec.structs.replace(case.script, script=str(STAMPS), args=args)
-    request = LaunchRequest(
-        case=msgspec.structs.replace(case, script=run),
-        round=round_,
-        import_paths=(str(directory),),
-    )
-    result = launcher.launch(request)
-    if not isinstance(result, LaunchResult):
-        raise SystemExit(f"{case.id}: {result}\n{result.traceback}\n{result.output}")
-    # After the last timed step this package computes before the script goes on, and a busy machine
-    # has more timed steps then. Neither is the script's time, so the last one is left out.
-    ours = result.ranks[0].step_s[: case.schedule.measured - 1]
-    stamped = step_times(stamps)
-    first = place_of(ours, stamped)
-    cores = tuple(rank.placement.cores for rank in result.ranks)
-    lines = Path(f"{stamps}.0.out").read_text(encoding="utf-8").splitlines()
-    return Timed(
-        window=Window(first=first, steps=len(ours), cores=cores),
-        ours_s=ours,
-        stamped_s=tuple(stamped[first - 1 :][: len(ours)].tolist()),
-        printed_s=printed_times(lines, script.own_times, script.own_times_lag),
-    )
+    with tempfile.TemporaryDirectory(dir=directory) as stamps:
+        for rank in range(case.world_size):
+            for side in (WATCHED, ALONE):
+                os.mkfifo(f"{stamps}/to_{side}.{rank}")
+        args = (WATCHED, stamps, case.script.script, *case.script.args)
+        run = msgspec.structs.replace(case.script, script=script_stamps.__file__, args=args)
+        request = LaunchRequest(
+            case=msgspec.structs.replace(case, script=run),
+            round=round_,
+            import_paths=(str(directory),),
+        )
+        with (
+            _alone(case, Path(stamps), directory),
+            contextlib.closing(ForkserverLauncher(working_directory=directory)) as launcher,
+        ):
+            result = launcher.launch(request)
+            if not isinstance(result, LaunchResult):
+                raise SystemExit(f"{case.id}: {result}\n{result.traceback}\n{result.output}")
+        # After the last timed step this package computes before the script goes on, and a busy
+        # machine has more timed steps then. Neither is the script's time: leave the last one out.
+        ours = result.ranks[0].step_s[: case.schedule.measured - 1]
+        watched, alone = (step_times(Path(stamps, f"{side}.0")) for side in (WATCHED, ALONE))
+        first = place_of(ours, watched)
+        ours = ours[: len(alone) - first + 1]  # this side ends in the middle of a turn
+        window = slice(first - 1, first - 1 + len(ours))
+        lines = Path(stamps, f"{WATCHED}.0.out").read_text(encoding="utf-8").splitlines()
+        return Timed(
+            first=first,
+            ours_s=ours,
+            watched_s=tuple(watched[window].tolist()),
+            alone_s=tuple(alone[window].tolist()),
+            printed_s=printed_times(lines, script.own_times, script.own_times_lag),
+        )
 
 
-def _alone_s(case: Case, window: Window, directory: Path) -> list[float]:
-    """Run the script under torchrun, without this package, and return the times of these steps."""
+@contextlib.contextmanager
+def _alone(case: Case, stamps: Path, directory: Path) -> Iterator[None]:
+    """Run the script under torchrun, without this package, in the ``with`` block."""
     assert case.script is not None
-    stamps = directory / "alone"
-    cores = ";".join(",".join(map(str, of_rank)) for of_rank in window.cores)
     environ = {
         **os.environ,
         **case.env,
         "PYTHONPATH": str(directory),  # as its users have installed the repository
         "OMP_NUM_THREADS": str(case.threads_per_rank),
-        "STAMPS_CORES": cores,
-        "STAMPS_STEPS": str(window.end),
     }
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={case.world_size}",
-    ]
-    command = [sys.executable, *torchrun, str(STAMPS), str(stamps)]
-    done = subprocess.run(
-        [*command, case.script.script, *case.script.args],
-        cwd=directory,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{case.id} under torchrun: {done.stdout}{done.stderr}")
-    times: list[float] = step_times(stamps)[window.first - 1 :].tolist()
-    return times
+    torchrun = ["-m", "torch.distributed.run", "--standalone"]
+    ranks = f"--nproc-per-node={case.world_size}"
+    stopwatch = [script_stamps.__file__, ALONE, str(stamps)]
+    with (
+        (stamps / "torchrun.out").open("w") as output,
+        subprocess.Popen(
+            [sys.executable, *torchrun, ranks, *stopwatch, case.script.script, *case.script.args],
+            cwd=directory,
+            env=environ,
+            stdout=output,
+            stderr=output,
+        ) as process,
+    ):
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
+        if process.wait():
+            shown = (stamps / "torchrun.out").read_text(encoding="utf-8")
+            raise SystemExit(f"{case.id} under torchrun: {shown}")
 
 
 def step_times(stamps: Path) -> np.ndarray:
-    """Return the times of the second step of rank 0 and of each later one."""
-    return np.diff(np.fromfile(f"{stamps}.0", dtype=np.float64))
+    """Return the times of the second step of a rank and of each later one."""
+    return np.diff(np.fromfile(stamps, dtype=np.float64))
 
 
 def place_of(ours: Sequence[float], stamped: np.ndarray) -> int:

@@ -8,7 +8,7 @@ import pytest
 from tests.quality import script_timing
 from tests.quality.real_scripts import SCRIPTS
 from tests.quality.script_sessions import Shown
-from tests.quality.script_timing import Timed, Window
+from tests.quality.script_timing import Timed
 from tests.quality.script_values import Edit, RealScript, Repository
 from tests.quality.scripts import introduction, obstacle_of
 
@@ -134,17 +134,36 @@ def test_the_timed_steps_are_found_among_all_steps():
     assert script_timing.place_of([0.0301, 0.0102, 0.0499], stamped) == 3
 
 
-def test_the_times_of_the_script_are_those_of_the_same_steps():
-    lines = ["iter 3: time 31.00ms", "eval", "iter 4: time 9.00ms", "iter 9: time 900.00ms"]
-    printed = script_timing.printed_times(lines, r"iter (?P<step>\d+): time (?P<ms>[\d.]+)ms", 0)
-    timed = Timed(
-        window=Window(first=3, steps=3, cores=((0,),)),
-        ours_s=(0.030, 0.010, 0.050),
-        stamped_s=(0.030, 0.010, 0.050),
-        printed_s=printed,
-    )
+def timed(**changes):
+    """Return the times of the steps 10 to 13. With the step 11 a turn begins."""
+    fields = {
+        "first": 10,
+        "ours_s": (0.030, 9.0, 0.010, 0.050),
+        "watched_s": (0.030, 9.0, 0.010, 0.050),
+        "alone_s": (0.020, 8.0, 0.010, 0.030),
+    }
+    return Timed(**{**fields, **changes})
 
-    assert script_timing.by_script(timed) == pytest.approx(1.0)
+
+def test_the_times_of_the_script_are_those_of_the_same_steps():
+    # The stopwatch waits at the end of the step 10, after the end of the optimizer.
+    lines = ["iter 10: time 999.00ms", "eval", "iter 12: time 5.00ms", "iter 19: time 900.00ms"]
+    printed = script_timing.printed_times(lines, r"iter (?P<step>\d+): time (?P<ms>[\d.]+)ms", 0)
+
+    assert timed(printed_s=printed).by_script() == pytest.approx(2.0)
+
+
+def test_a_step_that_contains_the_turn_of_the_other_side_is_left_out():
+    assert timed(watched_s=(0.015, 9.9, 0.005, 0.025)).by_stopwatch() == pytest.approx(2.0)
+
+
+def test_the_effect_is_the_median_ratio_of_turns():
+    # The turns 0, 1 and 2 have the ratios 1.5, 2 and 4.
+    step_s = [0.03] * 10 + [9.0] + [0.02] * 10 + [9.0] + [0.04] * 10
+    alone_s = [0.02] * 10 + [9.0] + [0.01] * 10 + [9.0] + [0.01] * 10
+    found = timed(first=1, ours_s=step_s, watched_s=step_s, alone_s=alone_s)
+
+    assert found.effect() == pytest.approx(2.0)
 
 
 def test_a_line_may_have_the_time_of_the_step_before():
@@ -154,11 +173,8 @@ def test_a_line_may_have_the_time_of_the_step_before():
 
 
 def test_a_script_that_prints_no_time_of_these_steps_is_refused():
-    window = Window(first=3, steps=1, cores=((0,),))
-    timed = Timed(window=window, ours_s=(0.03,), stamped_s=(0.03,), printed_s={9: 0.1})
-
     with pytest.raises(SystemExit, match="printed no time"):
-        script_timing.by_script(timed)
+        timed(printed_s={9: 0.1}).by_script()
 
 
 def test_ratios_have_an_interval_where_there_are_several():
