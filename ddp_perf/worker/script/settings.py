@@ -15,11 +15,8 @@ _UNCHANGED = contextlib.nullcontext()
 def own_settings() -> AbstractContextManager[None]:
     """Compute in FP32 unless stated otherwise in the ``with`` block, as in a fresh process."""
     # This is called in each timed step, where the settings are nearly always these.
-    is_own = (
-        torch.get_default_dtype() is torch.float32
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.is_autocast_enabled("cuda")
-    )
+    casts = any(map(torch.is_autocast_enabled, _DEVICES))
+    is_own = torch.get_default_dtype() is torch.float32 and not casts
     return _UNCHANGED if is_own else _changed_settings()
 
 

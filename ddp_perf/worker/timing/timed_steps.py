@@ -81,8 +81,8 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Time
     # Of several threads that compute, one that is not read may be what a step waits for.
     is_alone = torch.get_num_threads() == 1
     witness = StepWitness(waits=is_alone) if device.type == "cpu" else NoWitness()
-    collects = gc.isenabled()  # a script may collect by itself
-    if not steps.collects_garbage:
+    pauses = gc.isenabled() and not steps.collects_garbage
+    if pauses:
         gc.disable()
     try:
         dist.barrier()
@@ -98,7 +98,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Time
         step_s = clock.intervals_s(steps.beat)
         lead_s = time.perf_counter() - enqueued_s
     finally:  # the training may be over before
-        if collects:
+        if pauses:
             gc.enable()
         witness.close()
     return Timed(tuple(step_s), tuple(witness.cpu_s()), tuple(witness.waited_s()), lead_s)

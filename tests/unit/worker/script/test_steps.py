@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import pickle
 import sys
 
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from ddp_perf.errors import ScriptError
 from ddp_perf.worker.heartbeat import BEATS_PER_STEP
 from ddp_perf.worker.steps.plan import StepsEndedError
+from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.unit.worker.script.scripts import Run
 
 BATCH = torch.ones(2, 4)
@@ -487,3 +489,23 @@ def test_optimizers_within_the_backward_end_no_step():
 
     with pytest.raises(ScriptError, match=r"steps its optimizers within the backward \(test_st"):
         Run().run(endless(lambda: model(BATCH).sum().backward()))
+
+
+def test_garbage_is_collected_in_the_timed_steps_of_a_script():
+    model = nn.Linear(4, 2)
+    optimizer = sgd(model)
+    run = Run()
+    collected = []
+
+    def step():
+        collected.append(gc.isenabled())
+        model(BATCH).sum().backward()
+        optimizer.step()
+
+    def plan():
+        yield
+        timed = yield from timed_steps(run.steps, 3, torch.device("cpu"))
+        return len(timed.step_s)
+
+    assert run.run(endless(step), plan()) == 3
+    assert collected == [True] * 5

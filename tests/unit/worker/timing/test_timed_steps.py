@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.worker.heartbeat import Phase
-from ddp_perf.worker.steps.plan import StepsEndedError
+from ddp_perf.worker.steps.plan import StepsEndedError, follow_plan
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.timed_steps import timed_schedule
 from tests.builders import make_case
@@ -259,3 +259,15 @@ def test_garbage_is_collected_as_before_though_the_training_is_over_in_further_s
         gc.enable()
     assert done == 17
     assert len(found.step_s) == 10
+
+
+def test_a_script_that_ends_its_collections_in_a_timed_step_has_none_afterwards(monkeypatch):
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    steps = Steps()
+    monkeypatch.setattr(steps, "collects_garbage", True)
+    try:
+        follow_plan(timed_steps.timed_steps(steps, 2, CPU), gc.disable)
+
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
