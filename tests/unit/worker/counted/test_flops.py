@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -82,5 +84,6 @@ def test_the_newer_switches_of_a_workload_count_too():
     set_tf32(False)
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     assert set(formats_on_a_gpu(torch.float32)) == {"tf32", "fp32"}
-    torch.backends.cudnn.conv.fp32_precision = "tf32"
+    convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    convolutions.fp32_precision = "tf32"
     assert set(formats_on_a_gpu(torch.float32)) == {"tf32"}
