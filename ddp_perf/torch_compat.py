@@ -173,8 +173,8 @@ def ieee_products(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def numerics() -> Numerics:
-    """Return the number formats and the allocator of this process's GPU.
+def allowed_tf32() -> tuple[str, bool]:
+    """Return the precision of fp32 matrix products on a GPU, and if its convolutions use TF32.
 
     They are read back correctly whichever switches a workload used.
     """
@@ -182,13 +182,16 @@ def numerics() -> Numerics:
     if hasattr(convolution, "fp32_precision"):
         # On a GPU "medium" and "high" both mean TF32.
         products = "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
-        tf32 = convolution.fp32_precision == "tf32"
-    else:
-        products = torch.get_float32_matmul_precision()
-        tf32 = torch.backends.cudnn.allow_tf32
+        return products, convolution.fp32_precision == "tf32"
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def numerics() -> Numerics:
+    """Return the number formats and the allocator of this process's GPU."""
+    products, convolution_tf32 = allowed_tf32()
     return Numerics(
         matmul_precision=products,
-        convolution_tf32=tf32,
+        convolution_tf32=convolution_tf32,
         cudnn_benchmark=torch.backends.cudnn.benchmark,
         allocator=torch.cuda.get_allocator_backend(),
     )

@@ -115,6 +115,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure | None  # None: a collective, which has no digest either
     ddp_logging: dict[str, int | float | str]  # DDP's own logging data; empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
+    # The same, by the format that they are computed in: "fp32", "tf32", "bf16", "fp16", "fp8" or
+    # torch's name of another. Empty: an older file.
+    flops_by_format: dict[str, int] = {}
     # By the number of the step from the initial parameters on: 1, 2, 4 … 32. None: NaN or infinite.
     losses: dict[str, float | None] = {}
     # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file

@@ -40,6 +40,7 @@ def examine_training(
         ddp_logging=logging,
         probe=probed,
         flops=counter.flops,
+        flops_by_format=counter.by_format,
         losses=losses,
         loss_unit=trainer.loss_unit,
         one_batch=trainer.one_batch,

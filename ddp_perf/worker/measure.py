@@ -111,6 +111,7 @@ def measurement(
         structure=facts.structure,
         ddp_logging=facts.ddp_logging,
         flops=facts.flops,
+        flops_by_format=facts.flops_by_format,
         losses=facts.losses,
         loss_unit=facts.loss_unit,
         one_batch=facts.one_batch,

@@ -12,17 +12,20 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
 from ddp_perf.session.results_file import read_results
 from ddp_perf.system.gpu.gpus import find_gpus
-from tests.quality.gpu_proof_runner import PYTHON, Proof, ProofRunner, Reading
-from tests.quality.slow_downs import SlowDown
+from tests.quality.gpu_pace import LARGEST_BATCH, SUITE, Pace
+from tests.quality.gpu_proof_runner import CALIBRATED_S, PACE, PYTHON, Proof, ProofRunner, Reading
+from tests.quality.slow_downs import COMPUTE, ROUNDS, SlowDown
 
 ROOT = Path(__file__).parents[2]
-MINUTE_S = 60
+START_S = 90.0  # Python, the collection of tests, and a server that imports torch
 DDP_PERF = (PYTHON, "-c", "from ddp_perf.cli.app import app; app()")
 PYTEST = (PYTHON, "-m", "pytest", "-m", "gpu", "--junitxml", "{out}/junit.xml")
 BASELINES = "{all}/suite/baselines"
-SUITE = (
+MEASURE_SUITE = (
     *PYTEST,
     "tests/perf",
     "--ddp-config=bench_configs/mlp_scaling.yaml",
@@ -32,6 +35,9 @@ SUITE = (
 )
 SHARED, GRAPHS = "tests/correctness/test_shared_gpu.py", "tests/correctness/test_fixed_batch.py"
 FAULTS = "tests/correctness/test_faults.py"
+_BUDGETS_S = 60.0 + 30.0  # of a case: more launches while it is undecided, and to explain it
+# The launches of tests/correctness by the number of ranks, and of the files that are left out.
+_TESTS = {1: 22, 2: 160, 4: 80}
 WITHOUT_THESE = tuple(f"--ignore={file}" for file in (SHARED, GRAPHS, FAULTS))
 
 
@@ -107,22 +113,47 @@ def read_energy(out: Path) -> Reading:
     return Reading(ok=within, figure=f"{min(known):.0f} to {max(known):.0f} W{limit}")
 
 
+def read_pace(out: Path) -> Reading:
+    """Read the seconds of a launch at each number of ranks."""
+    pace = msgspec.json.decode((out / "pace.json").read_bytes(), type=Pace)
+    each = [f"{ranks} ranks {seconds:.1f} s" for ranks, seconds in pace.launch_s.items()]
+    return Reading(ok=True, figure=", ".join([*each, f"a step {pace.step_s * 1e3:.1f} ms"]))
+
+
+def suite_launches() -> dict[int, int]:
+    """Return the launches of a session of the suite, by the number of ranks."""
+    counts: Counter[int] = Counter()
+    for case in load_cases([SUITE], Overrides()):
+        counts[case.world_size] += case.schedule.launches
+    return dict(counts)
+
+
 PROOFS = (
     Proof(
         name="doctor",
         shows="GPUs, links, limits and the torch of the ranks are read",
         gpus=0,
-        limit_s=1.5 * MINUTE_S,
+        limit_s=START_S,
         command=(*DDP_PERF, "doctor", "--json"),
         fine=(0, 1),
         read=read_doctor,
     ),
     Proof(
+        name=PACE,
+        shows="a launch of every world size there is succeeds, and how long it takes",
+        gpus=1,
+        limit_s=600.0,  # a launch that hangs is ended before
+        command=(PYTHON, "tests/quality/gpu_pace.py", "{out}/pace.json"),
+        read=read_pace,
+    ),
+    Proof(
         name="suite",
         shows="mlp_scaling is measured and stored at every world size there is",
         gpus=1,
-        limit_s=4 * MINUTE_S,
-        command=(*SUITE, "--save-baseline"),
+        limit_s=START_S,
+        launches=suite_launches(),
+        spare_s=_BUDGETS_S / 5,
+        command=(*MEASURE_SUITE, "--save-baseline"),
         copies=("baselines/structure",),  # as shipped; no times
         read=read_suite,
     ),
@@ -130,8 +161,10 @@ PROOFS = (
         name="gate",
         shows="measured again, nothing got slower",
         gpus=1,
-        limit_s=3.5 * MINUTE_S,
-        command=SUITE,
+        limit_s=START_S,
+        launches=suite_launches(),
+        spare_s=_BUDGETS_S / 5,
+        command=MEASURE_SUITE,
         read=read_suite,
     ),
     Proof(
@@ -139,7 +172,8 @@ PROOFS = (
         shows="NCCL's process group, precisions and workloads train right on one rank",
         gpus=1,
         most_gpus=1,
-        limit_s=2.5 * MINUTE_S,
+        limit_s=START_S,
+        launches=_TESTS,
         command=(*PYTEST, "tests/correctness", *WITHOUT_THESE),
         read=read_tests,
     ),
@@ -147,7 +181,8 @@ PROOFS = (
         name="correctness",
         shows="DDP, FSDP, hooks and accumulation train right over NCCL",
         gpus=2,
-        limit_s=9 * MINUTE_S,
+        limit_s=START_S,
+        launches=_TESTS,
         command=(*PYTEST, "tests/correctness", *WITHOUT_THESE),
         read=read_tests,
     ),
@@ -155,7 +190,8 @@ PROOFS = (
         name="shared",
         shows="two ranks on one GPU over gloo: DDP's events, buckets, hooks, communication",
         gpus=1,
-        limit_s=4 * MINUTE_S,
+        limit_s=START_S,
+        launches={1: 2 * 25},  # two ranks share the GPU
         command=(*PYTEST, SHARED),
         read=read_tests,
     ),
@@ -163,7 +199,8 @@ PROOFS = (
         name="graphs",
         shows="a captured step trains as an eager one",
         gpus=1,
-        limit_s=2 * MINUTE_S,
+        limit_s=START_S,
+        launches={1: 4, 2: 2},
         command=(*PYTEST, GRAPHS),
         read=read_tests,
     ),
@@ -171,7 +208,8 @@ PROOFS = (
         name="slow-downs",
         shows="injections slow the step by what was asked",
         gpus=1,
-        limit_s=4 * MINUTE_S,
+        limit_s=START_S,
+        launches={1: ROUNDS * (1 + len(COMPUTE)), 2: ROUNDS * 3},
         command=(PYTHON, "tests/quality/slow_downs.py", "--json", "{out}/slow_downs.json"),
         read=read_slow_downs,
     ),
@@ -179,11 +217,13 @@ PROOFS = (
         name="energy",
         shows="joules per step, at a power that the card can draw",
         gpus=1,
-        limit_s=1.5 * MINUTE_S,
+        limit_s=START_S,
+        launches={1: 3},
+        spare_s=2 * CALIBRATED_S,
         command=(
             *(*PYTEST, "tests/perf/test_throughput.py"),
             "--ddp-config=bench_configs/mlp_scaling.yaml",
-            *("--ddp-world-sizes=1", "--ddp-batch-sizes=4096", "--ddp-steps=600"),
+            *("--ddp-world-sizes=1", f"--ddp-batch-sizes={LARGEST_BATCH}", "--ddp-steps={steps}"),
             *("--ddp-launches=3", "--ddp-json={out}/results.json", "--save-baseline"),
             "--override-ini=ddp_baselines={out}/baselines",
         ),
@@ -193,7 +233,8 @@ PROOFS = (
         name="hang",
         shows="a hung rank is found, named and ended",
         gpus=1,
-        limit_s=MINUTE_S,
+        limit_s=START_S,
+        launches={1: 4, 2: 4},
         command=(*PYTEST, FAULTS, "-k", "hang"),
         read=read_tests,
     ),
@@ -201,7 +242,8 @@ PROOFS = (
         name="kill",
         shows="a killed rank is named; a killed driver leaves no rank behind",
         gpus=1,
-        limit_s=MINUTE_S,
+        limit_s=START_S,
+        launches={1: 4, 2: 4},
         command=(*PYTEST, FAULTS, "-k", "kill"),
         read=read_tests,
     ),
@@ -216,7 +258,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.list:
         for proof in PROOFS:
-            print(f"{proof.name:12} {proof.needs:13} {proof.limit_s:4.0f} s  {proof.shows}")
+            print(f"{proof.name:12} {proof.needs:13} {proof.shows}")
         return 0
     directory = ROOT / "artifacts" / "gpu-proof"
     runner = ProofRunner(PROOFS, gpus=find_gpus().gpus, root=ROOT, directory=directory)

@@ -26,8 +26,12 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.parent_death import die_with_parent
+from tests.quality.gpu_pace import Pace
 
 PYTHON = sys.executable
+PACE = "pace"  # the proof that the limits of the others follow
+_MARGIN = 2.0  # of a measured launch: others have more steps, an injection, or a busy host
+CALIBRATED_S = 4.0  # of steps: NVML's counter of energy needs 2.5 s
 _GRACE_S = 20.0  # to end its ranks and keep what was measured, after its time is up
 _UNREADABLE = (OSError, ValueError, KeyError, DdpPerfError, ElementTree.ParseError)
 
@@ -40,13 +44,18 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """One command. ``{out}`` in it is the proof's own directory, ``{all}`` that of all proofs."""
+    """One command. ``{out}`` in it is the proof's own directory, ``{all}`` that of all proofs.
+
+    ``{steps}`` is the number of steps of one GPU that take 4 s.
+    """
 
     name: str
     shows: str
     gpus: int  # needed at least
     most_gpus: int | None = None  # shown to the command; None: all
-    limit_s: float
+    limit_s: float  # beside its launches
+    launches: dict[int, int] = {}  # by the number of ranks; it has those that the machine can run
+    spare_s: float = 0.0  # further seconds of a launch: its share of the budgets of its case
     command: tuple[str, ...]
     copies: tuple[str, ...] = ()  # directories of the repository that the command writes to
     fine: tuple[int, ...] = (0,)  # exit codes
@@ -55,6 +64,15 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs(self) -> str:
         return "needs 1 GPU" if self.gpus == 1 else f"needs {self.gpus or 'no'} GPUs"
+
+    def time_limit_s(self, pace: Pace | None, gpus: int) -> float:
+        """Return the limit on a machine of so many GPUs, whose launches have this pace."""
+        if not self.launches or pace is None:
+            return self.limit_s
+        most = min(gpus, self.most_gpus or gpus)
+        launches = {ranks: count for ranks, count in self.launches.items() if ranks <= most}
+        spare_s = self.spare_s * sum(launches.values())
+        return self.limit_s + _MARGIN * pace.launches_s(launches) + spare_s
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +103,18 @@ class ProofRunner:
         Return 0 where all that this machine can run has passed, now or earlier at this commit, and
         at least one proof that takes a GPU is among it; else 1.
         """
-        wanted = [proof for proof in self._proofs if proof.name in only and self._can_run(proof)]
+        wanted = [
+            proof
+            for proof in self._proofs
+            if self._can_run(proof) and (proof.name in only or self._is_missing_pace(proof))
+        ]
         try:
             for number, proof in enumerate(wanted, 1):
                 print(f"[{number}/{len(wanted)}] {proof.name}: {proof.shows}", flush=True)
-                print(f"      {proof.limit_s:.0f} s at most …", flush=True)
+                if proof.launches and self._pace() is None:
+                    print(f"      not run: no launch was measured; see {PACE}")
+                    continue
+                print(f"      {self._limit_s(proof):.0f} s at most …", flush=True)
                 outcome = self._run(proof)
                 replace_file(self._folder(proof) / "outcome.json", msgspec.json.encode(outcome))
                 print(f"      {outcome.state} in {outcome.seconds:.0f} s: {outcome.figure}")
@@ -99,6 +124,17 @@ class ProofRunner:
 
     def _can_run(self, proof: Proof) -> bool:
         return proof.gpus <= len(self._gpus)
+
+    def _is_missing_pace(self, proof: Proof) -> bool:
+        return proof.name == PACE and self._outcome(proof) is None
+
+    def _pace(self) -> Pace | None:
+        """Return the pace of this machine, or None if not one launch of it has succeeded."""
+        file = self._directory / PACE / "pace.json"
+        return msgspec.json.decode(file.read_bytes(), type=Pace) if file.exists() else None
+
+    def _limit_s(self, proof: Proof) -> float:
+        return proof.time_limit_s(self._pace(), len(self._gpus))
 
     def _folder(self, proof: Proof) -> Path:
         return self._directory / proof.name
@@ -111,7 +147,7 @@ class ProofRunner:
             shutil.copytree(self._root / name, out / name)
         begin = time.monotonic()
         code = self._exit_code(proof, out)
-        state, figure = _judge(proof, out, code)
+        state, figure = _judge(proof, out, code, limit_s=self._limit_s(proof))
         return Outcome(
             state=state,
             figure=figure,
@@ -122,7 +158,10 @@ class ProofRunner:
 
     def _exit_code(self, proof: Proof, out: Path) -> int | None:
         """Return the exit code, or None if its time was up. No process of it is left behind."""
+        pace = self._pace()
         places = {"{out}": str(out), "{all}": str(self._directory)}
+        if pace is not None:
+            places["{steps}"] = str(pace.steps_of(CALIBRATED_S))
         command = [_filled(word, places) for word in proof.command]
         env = dict(os.environ)
         if proof.most_gpus is not None:
@@ -140,7 +179,7 @@ class ProofRunner:
                 preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )
         try:
-            return process.wait(proof.limit_s)
+            return process.wait(self._limit_s(proof))
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -195,7 +234,7 @@ class ProofRunner:
 
 
 def _judge(
-    proof: Proof, out: Path, code: int | None
+    proof: Proof, out: Path, code: int | None, *, limit_s: float
 ) -> tuple[Literal["passed", "failed", "timed out"], str]:
     """Return the state and the figure that follow from a command's end and its files."""
     try:
@@ -203,7 +242,7 @@ def _judge(
     except _UNREADABLE as error:
         reading = Reading(ok=False, figure=f"no result ({error}); see {out}/errors.txt")
     if code is None:
-        return "timed out", f"not done after {proof.limit_s:.0f} s; {reading.figure}"
+        return "timed out", f"not done after {limit_s:.0f} s; {reading.figure}"
     if code not in proof.fine:
         return "failed", f"exit code {code}; {reading.figure}"
     return "passed" if reading.ok else "failed", reading.figure

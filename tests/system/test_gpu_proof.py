@@ -18,17 +18,28 @@ import pytest
 from ddp_perf.baselines.save import Refused
 from ddp_perf.session.results_file import write_results
 from tests.builders import (
+    FakeLauncher,
     make_case,
     make_cases,
     make_failure,
     make_gpu_machine,
     make_gpus,
+    make_launch,
     make_measurement,
     make_result,
 )
 from tests.quality import gpu_proof, gpu_proof_runner
-from tests.quality.gpu_proof import PROOFS, read_energy, read_slow_downs, read_suite, read_tests
-from tests.quality.gpu_proof_runner import Proof, ProofRunner, Reading
+from tests.quality.gpu_pace import Pace, measure_pace
+from tests.quality.gpu_proof import (
+    PROOFS,
+    START_S,
+    WITHOUT_THESE,
+    read_energy,
+    read_slow_downs,
+    read_suite,
+    read_tests,
+)
+from tests.quality.gpu_proof_runner import CALIBRATED_S, PACE, Proof, ProofRunner, Reading
 from tests.quality.slow_downs import SlowDown
 
 ROOT = Path(__file__).parents[2]
@@ -202,12 +213,91 @@ def test_a_proof_of_one_rank_sees_one_gpu_and_its_copies(prove, tmp_path):
     assert rows["one"].endswith("GPU-0abc-0000 some.json")
 
 
-def test_the_proofs_of_one_gpu_take_at_most_25_minutes_and_each_at_most_9():
-    of_one = [proof.limit_s for proof in PROOFS if proof.gpus <= 1]
+# Seconds of a launch by its ranks, and of a step of one rank: 0.89 TFLOP of fp32.
+MACHINES = {
+    "H200": (1, Pace(launch_s={1: 8.0}, step_s=0.018)),
+    "8 x A100": (8, Pace(launch_s={1: 12.0, 2: 13.0, 4: 14.0, 8: 16.0}, step_s=0.048)),
+    "2 x V100": (2, Pace(launch_s={1: 15.0, 2: 17.0}, step_s=0.072)),
+    "4 x T4": (4, Pace(launch_s={1: 40.0, 2: 60.0, 4: 70.0}, step_s=0.22)),
+}
 
-    assert sum(of_one) <= 25 * 60
-    assert max(proof.limit_s for proof in PROOFS) <= 9 * 60
+
+@pytest.mark.parametrize(("gpus", "pace"), MACHINES.values(), ids=MACHINES)
+def test_every_machine_can_end_every_proof_within_its_limit(gpus, pace):
+    limits = {proof.name: proof.time_limit_s(pace, gpus) for proof in PROOFS}
+
+    a_launch = pace.launch_s[1] + pace.steps_of(CALIBRATED_S) * pace.step_s
+    assert limits["energy"] > START_S + 3 * a_launch
+    of_suite = sum(10 * seconds for seconds in pace.launch_s.values())  # two batch sizes
+    assert min(limits["suite"], limits["gate"]) > START_S + 1.5 * of_suite
+    slow = 20 * pace.launch_s[1] + 15 * pace.launch_s.get(2, 0.0)
+    assert limits["slow-downs"] > START_S + 1.5 * slow
+    assert limits["one-rank"] > START_S + 11 * pace.launch_s[1]
+
+
+@pytest.mark.parametrize("step_s", [0.0015, 0.018, 0.22])
+def test_the_calibrated_steps_take_as_long_on_every_card(step_s):
+    steps = Pace(launch_s={1: 1.0}, step_s=step_s).steps_of(CALIBRATED_S)
+
+    assert CALIBRATED_S <= steps * step_s < CALIBRATED_S + 2 * step_s or steps == 20
+
+
+def test_names_of_proofs_are_unique():
     assert len({proof.name for proof in PROOFS}) == len(PROOFS)
+
+
+def test_a_number_of_ranks_that_was_not_measured_takes_as_long_as_the_next_smaller():
+    pace = Pace(launch_s={1: 1.0, 2: 3.0}, step_s=0.1)
+
+    assert pace.launches_s({1: 2, 4: 5}) == 2 + 15
+
+
+def test_the_pace_is_measured_by_a_launch_of_each_number_of_ranks():
+    cases = make_cases()
+    launcher = FakeLauncher(lambda request: make_launch(request.case, step_s=0.02))
+
+    *_, pace = measure_pace(cases, launcher)
+
+    assert pace == Pace(
+        launch_s={1: make_launch(cases[0]).wall_s, 2: pace.launch_s[2]}, step_s=0.02
+    )
+
+
+def test_launches_of_tests_are_as_many_as_the_tests_that_a_machine_of_eight_gpus_runs():
+    wanted = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu"]
+    done = subprocess.run(
+        [*wanted, "tests/correctness", *WITHOUT_THESE], cwd=ROOT, capture_output=True, text=True
+    )
+
+    tests = [line for line in done.stdout.splitlines() if "::" in line]
+    correctness = next(proof for proof in PROOFS if proof.name == "correctness")
+    assert 0 < len(tests) <= sum(correctness.launches.values()), done.stdout
+
+
+PACE_SCRIPT = 'echo \'{{"launch_s": {{"1": 0.5}}, "step_s": 0.5}}\' >{{out}}/pace.json; echo {}'
+
+
+def test_the_pace_is_measured_first_and_sets_the_steps_and_the_limit(prove, tmp_path):
+    pace = make_proof(PACE, PACE_SCRIPT.format("fine"))
+    script = f"echo {{steps}} steps; exec cat {tmp_path}/never"
+    os.mkfifo(tmp_path / "never")
+    slow = make_proof("slow", script, limit_s=0.1, launches={1: 1, 2: 90})
+
+    _, rows = prove(pace, slow, only=["slow"])
+
+    assert "passed" in rows[PACE]
+    assert rows["slow"].endswith("not done after 1 s; 20 steps")  # 0.1 + 2 x 0.5 s; no second GPU
+
+
+def test_without_a_pace_no_launch_of_a_proof_is_run(prove):
+    broken = make_proof(PACE, "exit 3")
+
+    code, rows = prove(broken, make_proof("one", launches={1: 5}), make_proof("two"))
+
+    assert code == 1
+    assert "failed" in rows[PACE]
+    assert "not run" in rows["one"]
+    assert "passed" in rows["two"]
 
 
 def test_every_file_that_a_proof_names_exists():
@@ -318,7 +408,8 @@ def test_an_unknown_proof_is_a_usage_error(capsys):
 def test_a_python_with_all_packages_is_used_without_a_venv(tmp_path):
     shutil.copytree(ROOT / "ci", tmp_path / "ci")
     (tmp_path / "tests" / "quality").mkdir(parents=True)
-    for name in ("gpu_proof.py", "gpu_proof_runner.py", "slow_downs.py"):
+    shutil.copytree(ROOT / "bench_configs", tmp_path / "bench_configs")
+    for name in ("gpu_proof.py", "gpu_proof_runner.py", "gpu_pace.py", "slow_downs.py"):
         shutil.copy(ROOT / "tests" / "quality" / name, tmp_path / "tests" / "quality")
     env = {"PATH": os.defpath, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
 

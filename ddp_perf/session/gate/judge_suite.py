@@ -90,7 +90,7 @@ def judge_suite(
         case, stored = measurement.case, context.baseline.cases.get(case_id)
         utilisation = utilisation_of(measurement, context.environment.accelerator_key)
         if utilisation is not None and utilisation.is_impossible:
-            reason = f"a measurement error: MFU {utilisation}"
+            reason = f"a measurement error: {utilisation}"
             findings += _refused(measurement, Outcome.INVALID, reason, context)
         elif stored is None:
             judged = _unknown(measurement, summaries[case_id], context)

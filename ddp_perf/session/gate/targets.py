@@ -57,7 +57,7 @@ def _judged(target: Target, measured: _Measured, looks: Sequence[int]) -> Findin
     case = measured.measurement.case
     utilisation = utilisation_of(measured.measurement, measured.accelerator)
     if utilisation is not None and utilisation.is_impossible:
-        figures: list[float] | str = f"a measurement error: MFU {utilisation}"
+        figures: list[float] | str = f"a measurement error: {utilisation}"
     else:
         figures = _FIGURES[target.figure](measured)
     if isinstance(figures, str) or not figures:

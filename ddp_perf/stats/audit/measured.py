@@ -22,7 +22,7 @@ from ddp_perf.core.session import MEDIANS, Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
 from ddp_perf.stats.mfu import mfu
-from ddp_perf.stats.peaks import peak_flops
+from ddp_perf.stats.peaks import largest_peak
 from ddp_perf.stats.scaling import ideal_share
 
 _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio
@@ -150,10 +150,9 @@ def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
     """Check the typical step against the peaks of the GPU and of its link."""
     environment, work = leg.session.environment, leg.case.work
     key, step_s = environment.accelerator_key, statistics.median(leg.steps)
-    precision = work.get("precision")  # None: a script chooses it
-    peak = peak_flops(key, str(precision)) if precision is not None else None
+    peak = largest_peak(key)  # a model chooses the format of its parameters, whatever the case's
     if leg.case.flops and peak and (share := mfu(leg.case.flops, step_s, peak)) > 1:
-        how = f"the dense {precision} peak of {peak / 1e12:g} TFLOP/s"
+        how = f"the largest dense peak of {peak / 1e12:g} TFLOP/s"
         yield leg.contradiction("MFU", share, 1.0, how)
     if int(work.get("nodes", 1)) > 1:
         return  # the peak of a link between nodes is unknown

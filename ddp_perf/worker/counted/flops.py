@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from ddp_perf.torch_compat import allowed_tf32
+
+_FORMATS = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -19,13 +30,20 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = 0
+        self.by_format: dict[str, int] = {}
+
+    @property
+    def flops(self) -> int:
+        """The operations in all formats."""
+        return sum(self.by_format.values())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.flops += operation_flops(func, args, kwargs or {}, out)
+        if flops := operation_flops(func, args, kwargs or {}, out):
+            used = _format(func, args)
+            self.by_format[used] = self.by_format.get(used, 0) + flops
         return out
 
 
@@ -33,3 +51,13 @@ def operation_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ou
     """Return the floating-point operations of one call that returned ``out``, or 0."""
     formula = flop_registry.get(getattr(func, "_overloadpacket", None))
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
+
+
+def _format(func: Any, args: tuple[Any, ...]) -> str:
+    """Return the format that a product or a convolution is computed in, by its first operand."""
+    operand = next(one for one in args if isinstance(one, torch.Tensor))
+    if operand.dtype == torch.float32 and operand.is_cuda:
+        products, convolutions = allowed_tf32()
+        is_convolution = "conv" in func._schema.name
+        return "tf32" if (convolutions if is_convolution else products != "highest") else "fp32"
+    return _FORMATS.get(operand.dtype, str(operand.dtype).removeprefix("torch."))

@@ -25,6 +25,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     probe: RankProbe | None = None
     ddp_logging: dict[str, int | float | str] = {}
     flops: int | None = None
+    flops_by_format: dict[str, int] = {}
     losses: dict[str, float | None] = {}
     loss_unit: float | None = None
     one_batch: bool = True

@@ -446,7 +446,7 @@ def test_other_software_is_judged_and_reported_beside_the_verdict(baseline):
 
 def test_an_impossible_mfu_is_a_measurement_error(baseline):
     case = msgspec.structs.replace(ONE, tier="gpu")
-    fast = make_measurement(case, launches(0.010), flops=10**13)
+    fast = make_measurement(case, launches(0.010), flops=2 * 10**13)
     context = JudgingContext(
         baseline=baseline,
         baseline_path="baselines/h200.json",
@@ -460,7 +460,26 @@ def test_an_impossible_mfu_is_a_measurement_error(baseline):
     assert {finding.verdict.outcome for finding in figures} == {Outcome.INVALID}
     assert structure.verdict.outcome is Outcome.NO_BASELINE  # it is counted, and not measured
     assert loss.verdict.outcome is Outcome.INVALID
-    assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
+    assert (
+        "a measurement error: 2000 TFLOP/s are more than any format of h200"
+        in found[0].verdict.reason
+    )
+
+
+@pytest.mark.parametrize("formats", [{"bf16": 3 * 10**12}, {"tf32": 3 * 10**12}, {}], ids=str)
+def test_a_model_in_a_faster_format_than_its_cases_precision_is_a_measurement(baseline, formats):
+    case = msgspec.structs.replace(ONE, tier="gpu")  # its precision is fp32
+    fast = make_measurement(case, launches(0.010), flops=3 * 10**12, flops_by_format=formats)
+    context = JudgingContext(
+        baseline=baseline,
+        baseline_path="baselines/h200.json",
+        environment=make_environment(accelerator_key="h200"),
+        alpha=0.001,
+    )
+
+    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), context)
+
+    assert Outcome.INVALID not in {finding.verdict.outcome for finding in found}
 
 
 GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))

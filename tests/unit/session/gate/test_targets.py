@@ -138,7 +138,7 @@ def test_mfu_is_of_each_launch_and_impossible_without_a_known_peak():
         with_target(TWO, target("mfu", 0.35)), tier="gpu", precision="fp16"
     )
     by_half = int(0.5 * 125e12 * 0.01)
-    measurement = [make_measurement(gpu, STEPS, flops=by_half)]
+    measurement = [make_measurement(gpu, STEPS, flops=by_half, flops_by_format={"fp16": by_half})]
 
     known = judged(measurement, key="v100-sxm2-16gb")["target:mfu"]
     unknown = judged(measurement, key="rtx-9999")["target:mfu"]
@@ -146,7 +146,10 @@ def test_mfu_is_of_each_launch_and_impossible_without_a_known_peak():
     assert known.value == pytest.approx(0.5, rel=1e-3)
     assert known.verdict.outcome is Outcome.MEETS_TARGET
     assert unknown.verdict.outcome is Outcome.INVALID
-    assert "no dense fp16 peak of rtx-9999 is known; name the accel" in unknown.verdict.reason
+    assert (
+        "no dense peak of rtx-9999 is known for all of: fp16; name the accel"
+        in unknown.verdict.reason
+    )
     assert FILE in unknown.verdict.reason
 
 
@@ -287,4 +290,4 @@ def test_a_time_that_the_hardware_cannot_have_meets_no_target():
     )
 
     assert {one.verdict.outcome for one in found.values()} == {Outcome.INVALID}
-    assert "a measurement error: MFU 200" in found["target:throughput"].verdict.reason
+    assert "a measurement error: 250 TFLOP/s are more" in found["target:throughput"].verdict.reason
