@@ -53,6 +53,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a case that was not stored, though storing was requested."""
 
     reason: str  # without a full stop; most reasons end with a remedy
+    # Why it leaves open whether training got worse; None: it does not.
+    is_open: Literal["machine", "unannounced"] | None = None
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.errors import BaselineError, nearest_or_all
+from ddp_perf.render.units import counted
 from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
@@ -121,6 +122,21 @@ class BaselineStore:
         others = [key for key in others if key != accelerator]
         near = sorted(others, key=lambda key: (-_shared(key, accelerator), key))
         return [self.load(key) for key in near]
+
+    def traces(self, accelerator: str, suite: str) -> dict[str, str]:
+        """Return what the other files have of the cases of a suite, by case id.
+
+        They are the sessions of the same tier, or the structures if no file has any session.
+        Raises BaselineError for a broken file.
+        """
+        path = self.structure_path(suite)
+        found = {case_id: f"{path} has its structure" for case_id in self.load_structures(suite)}
+        tier = accelerator.startswith("cpu-")
+        for key in self.accelerators():
+            if key != accelerator and key.startswith("cpu-") == tier:
+                for case_id, case in self.load(key).cases.items():
+                    found[case_id] = f"{self.path(key)} has {counted(len(case.sessions), 'session')}"
+        return found
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
         """Read, change and replace the file under a lock, and return its path.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -120,7 +121,8 @@ def run_suite(
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
-            result = _saved(result, request, baseline, store, bench, on_partial)
+            refused = _unannounced(request, baseline, store)
+            result = _saved(result, request, baseline, store, refused, bench, on_partial)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -191,6 +193,7 @@ def _saved(
     request: SuiteRequest,
     baseline: Baseline,
     store: BaselineStore,
+    refused: Mapping[str, Refused],
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
@@ -199,12 +202,17 @@ def _saved(
     assert mode is not None
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
     keep = functools.partial(
-        save, baseline=baseline, store=store, mode=mode, reason=request.policy.reason
+        save,
+        baseline=baseline,
+        store=store,
+        mode=mode,
+        reason=request.policy.reason,
+        refused=refused,
     )
     find = functools.partial(
         cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
     )
-    again = find(result, wanted)
+    again = find(result, [case_id for case_id in wanted if case_id not in refused])
     later = {case.id for case in again}
     result = keep(result, [case_id for case_id in wanted if case_id not in later])
     on_partial(result)
@@ -221,6 +229,31 @@ def _saved(
     finally:
         note(keep(result, later))  # also what an interrupt leaves
     return result
+
+
+def _unannounced(
+    request: SuiteRequest, baseline: Baseline, store: BaselineStore
+) -> dict[str, Refused]:
+    """Return the cases that are not stored because this would begin a level unasked, by id.
+
+    A lost or renamed file looks like one that never was. What got slower in the meantime would be
+    the new level.
+    """
+    if request.policy.begins:
+        return {}
+    path, traces = store.path(baseline.accelerator), store.traces(baseline.accelerator, request.suite)
+    unknown = [case.id for case in request.cases if case.id not in baseline.cases]
+    return {
+        case_id: Refused(
+            reason=f"{path} has no session of the case"
+            + (f", and {traces[case_id]} of it" if case_id in traces else "")
+            + "; a strict session appends, and begins no level: restore the file, or announce the"
+            " first session with --save-baseline, or store this one by its results file: ddp-perf"
+            " baseline promote",
+            is_open="unannounced",
+        )
+        for case_id in unknown
+    }
 
 
 def _is_requested(case: Case, request: SuiteRequest) -> bool:
