@@ -130,12 +130,13 @@ class BaselineStore:
         Raises BaselineError for a broken file.
         """
         path = self.structure_path(suite)
-        found = {case_id: f"{path} has its structure" for case_id in self.load_structures(suite)}
+        found = dict.fromkeys(self.load_structures(suite), f"{path} has its structure")
         tier = accelerator.startswith("cpu-")
         for key in self.accelerators():
             if key != accelerator and key.startswith("cpu-") == tier:
                 for case_id, case in self.load(key).cases.items():
-                    found[case_id] = f"{self.path(key)} has {counted(len(case.sessions), 'session')}"
+                    sessions = counted(len(case.sessions), "session")
+                    found[case_id] = f"{self.path(key)} has {sessions} of it"
         return found
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:

@@ -35,6 +35,7 @@ from ddp_perf.session.measure.looks import (
     looks_of,
 )
 from ddp_perf.session.measure.profiling import profile_cases
+from ddp_perf.session.measure.refusals import unannounced_cases
 from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
 from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
@@ -78,6 +79,7 @@ def run_suite(
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
+    unannounced = {} if request.policy.begins else unannounced_cases(request.cases, baseline, store)
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
@@ -121,8 +123,7 @@ def run_suite(
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
-            refused = _unannounced(request, baseline, store)
-            result = _saved(result, request, baseline, store, refused, bench, on_partial)
+            result = _saved(result, request, baseline, store, unannounced, bench, on_partial)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -229,31 +230,6 @@ def _saved(
     finally:
         note(keep(result, later))  # also what an interrupt leaves
     return result
-
-
-def _unannounced(
-    request: SuiteRequest, baseline: Baseline, store: BaselineStore
-) -> dict[str, Refused]:
-    """Return the cases that are not stored because this would begin a level unasked, by id.
-
-    A lost or renamed file looks like one that never was. What got slower in the meantime would be
-    the new level.
-    """
-    if request.policy.begins:
-        return {}
-    path, traces = store.path(baseline.accelerator), store.traces(baseline.accelerator, request.suite)
-    unknown = [case.id for case in request.cases if case.id not in baseline.cases]
-    return {
-        case_id: Refused(
-            reason=f"{path} has no session of the case"
-            + (f", and {traces[case_id]} of it" if case_id in traces else "")
-            + "; a strict session appends, and begins no level: restore the file, or announce the"
-            " first session with --save-baseline, or store this one by its results file: ddp-perf"
-            " baseline promote",
-            is_open="unannounced",
-        )
-        for case_id in unknown
-    }
 
 
 def _is_requested(case: Case, request: SuiteRequest) -> bool:

@@ -104,8 +104,12 @@ def test_a_strict_session_appends_and_begins_no_level(project):
     assert command.endswith(" --save-baseline")
     assert '"NO_BASELINE"' in (project.path / "report" / "results.json").read_text()
 
-    promoted = promote(read_results(project.path / "report" / "results.json").suites[0],
-                       BaselineStore(path.parent), mode="append", reason=None)
+    promoted = promote(
+        read_results(project.path / "report" / "results.json").suites[0],
+        BaselineStore(path.parent),
+        mode="append",
+        reason=None,
+    )
     assert promoted.saved
     assert project.run(*strict).ret == 0
 

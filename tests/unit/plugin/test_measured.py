@@ -297,8 +297,10 @@ def test_a_strict_session_is_undecided_about_a_case_that_needs_more_cores(projec
 
 def test_a_strict_session_excuses_what_the_type_of_gpu_cannot_do(project):
     project.suite("tiny", GPU.replace("[1, 4]", "[1]"))
-    project.suite("half", GPU.replace("[1, 4]", "[1]").replace("suite: tiny", "suite: half")
-                  + "precision: bf16\n")
+    project.suite(
+        "half",
+        GPU.replace("[1, 4]", "[1]").replace("suite: tiny", "suite: half") + "precision: bf16\n",
+    )
     project.capacity = make_capacity(make_gpu_machine("Tesla V100", compute_capability=(7, 0)))
 
     done = project.run("-m", "gpu", "-k", "structure", "--ddp-strict", "--save-baseline", "-rs")

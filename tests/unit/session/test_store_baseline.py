@@ -94,7 +94,8 @@ def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(*all_invalid(ONE)))
 
     assert stored.keys() == {TWO.id}
-    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
+    why = Refused(reason="the measurement is INVALID: because", is_open="machine")
+    assert result.not_saved == {ONE.id: why}
 
 
 def test_no_file_is_written_if_every_case_is_refused(store):
