@@ -350,7 +350,8 @@ def _too_late(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str 
     """Return why a session before the newest stored one cannot be stored now, or None."""
     replaced = stored_session(stored, result.date, result.environment)
     newest = max((session.date for session in stored.sessions), default="")
-    if mode == "missing" or result.date >= newest or (mode == "append" and replaced is not None):
+    is_replaced = mode == "append" and replaced is not None and replaced.has_only_medians()
+    if mode == "missing" or result.date >= newest or is_replaced:
         return None
     return (
         f"the session of {result.date} is older than the newest stored one, of {newest}; replay"
