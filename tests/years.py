@@ -47,7 +47,7 @@ def append_day(
 
 def date_of(day: int) -> str:
     """Return the date of a day's session."""
-    start = datetime.datetime(2026, 1, 1, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    start = datetime.datetime(2025, 1, 1, 3, 4, 5, tzinfo=datetime.timezone.utc)
     return (start + datetime.timedelta(days=day)).isoformat()
 
 

@@ -15,7 +15,7 @@ from ddp_perf.core.case import LOGGING_VARIABLES, Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, STRUCTURE
-from ddp_perf.core.session import Session, are_apart
+from ddp_perf.core.session import Session, are_apart, instant
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import field_changes
@@ -53,6 +53,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a case that was not stored, though storing was requested."""
 
     reason: str  # without a full stop; most reasons end with a remedy
+    # Why it leaves open whether training got worse; None: it does not.
+    is_open: Literal["machine", "unannounced"] | None = None
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,8 +265,8 @@ def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
         session if one is replaced else marked
         for one, marked in zip(old.sessions, before, strict=True)
     ]
-    if replaced is None:
-        sessions.append(session)
+    if replaced is None:  # ``missing`` may add an older one that has what the newer ones lack
+        sessions = sorted([*sessions, session], key=lambda one: instant(one.date))
     first = _first_figures(old, session)
     return msgspec.structs.replace(old, sessions=tuple(sessions), first=first)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,13 @@ from ddp_perf.core.baseline import (
 )
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.session import CONTROL, TYPICAL_STEP
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP, instant
 from ddp_perf.errors import BaselineError, nearest_or_all
+from ddp_perf.render.units import counted
 from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
+_CLOCKS_DIFFER = datetime.timedelta(days=1)  # of machines that are set right, at the very most
 _BASELINES = VersionedJson(
     schema=FileBaseline,
     version=SCHEMA_VERSION,
@@ -122,6 +124,22 @@ class BaselineStore:
         near = sorted(others, key=lambda key: (-_shared(key, accelerator), key))
         return [self.load(key) for key in near]
 
+    def traces(self, accelerator: str, suite: str) -> dict[str, str]:
+        """Return what the other files have of the cases of a suite, by case id.
+
+        They are the sessions of the same tier, or the structures if no file has any session.
+        Raises BaselineError for a broken file.
+        """
+        path = self.structure_path(suite)
+        found = dict.fromkeys(self.load_structures(suite), f"{path} has its structure")
+        tier = accelerator.startswith("cpu-")
+        for key in self.accelerators():
+            if key != accelerator and key.startswith("cpu-") == tier:
+                for case_id, case in self.load(key).cases.items():
+                    sessions = counted(len(case.sessions), "session")
+                    found[case_id] = f"{self.path(key)} has {sessions} of it"
+        return found
+
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
         """Read, change and replace the file under a lock, and return its path.
 
@@ -183,19 +201,41 @@ def _check(path: Path, stored: FileBaseline, accelerator: str) -> None:
 def _problems(case: FileCase, environments: Container[str]) -> Iterator[str]:
     """Yield each fault of a case that the types do not exclude, with its field."""
     yield from _problems_of_figures("first", {name: (v,) for name, v in case.first.items()})
+    yield from _problems_of_dates("sessions", [session.date for session in case.sessions])
+    yield from _problems_of_dates("log", [entry.date for entry in case.log])
     for i, session in enumerate(case.sessions):
         where = f"sessions[{i}]"
         if session.environment not in environments:
             unknown = f"environments has no {session.environment!r}"
             yield f"{where}.environment: {unknown}; {_REMEDY}"
-        try:
-            datetime.datetime.fromisoformat(session.date)
-        except ValueError:
-            yield f"{where}.date: {session.date!r} is not an ISO 8601 date; {_REMEDY}"
         for name, by_launch in (("launches", session.launches), ("terms", session.terms)):
             if len({len(values) for values in by_launch.values()}) > 1:
                 yield f"{where}.{name}: the lists differ in length; {_REMEDY}"
         yield from _problems_of_figures(f"{where}.launches", session.launches)
+
+
+def _problems_of_dates(where: str, dates: Sequence[str]) -> Iterator[str]:
+    """Yield the first fault of dates, which are in order and not of the future.
+
+    All later sessions would count as one with a session of the future, and change no level.
+    """
+    latest = datetime.datetime.now(datetime.timezone.utc) + _CLOCKS_DIFFER
+    before = datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
+    for i, date in enumerate(dates):
+        try:
+            begun = instant(date)
+        except ValueError:
+            yield f"{where}[{i}].date: {date!r} is not an ISO 8601 date; {_REMEDY}"
+            return
+        if begun > latest:
+            fault = f"{date} is in the future, so the clock was wrong: correct the date, or remove"
+            yield f"{where}[{i}].date: {fault} what was measured then"
+            return
+        if begun < before:
+            fault = f"{date} follows {dates[i - 1]}: put them in the order of their dates"
+            yield f"{where}[{i}].date: {fault}, as after a merge by hand"
+            return
+        before = begun
 
 
 def _problems_of_figures(where: str, figures: Columns) -> Iterator[str]:

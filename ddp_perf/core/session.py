@@ -54,13 +54,15 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return any(terms.keys() >= set(TERMS) for terms in self.terms)
 
 
-def are_apart(earlier: str, later: str) -> bool:
+def instant(date: str) -> datetime.datetime:
+    """Return the time of a date in ISO 8601, which is UTC unless it states otherwise."""
+    begun = datetime.datetime.fromisoformat(date)
+    return begun if begun.tzinfo else begun.replace(tzinfo=datetime.timezone.utc)
+
+
+def are_apart(one: str, other: str) -> bool:
     """Return whether two sessions count as two: they began at least half a day apart.
 
     Sessions of one hour share the state of the machine, and do not show how sessions differ.
     """
-    begun = map(datetime.datetime.fromisoformat, (earlier, later))
-    first, second = (
-        one if one.tzinfo else one.replace(tzinfo=datetime.timezone.utc) for one in begun
-    )
-    return second - first >= HALF_DAY
+    return abs(instant(one) - instant(other)) >= HALF_DAY

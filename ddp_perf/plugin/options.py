@@ -182,9 +182,10 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-strict",
         action="store_true",
-        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided; a"
-        " case that waits for its first three sessions does not count; fail a work test that has"
-        " nothing to compare with; exit code 1 is red, 6 is undecided, 130 and 143 are interrupted",
+        help="fail a case that cannot run here, or has no baseline (--save-baseline=append begins"
+        " none then), and a suite if over a fifth of its cases are undecided; a case that waits for"
+        " its first three sessions does not count; fail a work test that has nothing to compare"
+        " with; exit code 1 is red, 6 is undecided, 130 and 143 are interrupted",
     )
     group.addoption(
         "--ddp-expect-devices",
@@ -285,6 +286,7 @@ def read_options(config: pytest.Config) -> Options:
             explain_budget_s=value("ddp_explain_budget"),
             save_mode=save_mode,
             reason=reason,
+            begins=not (value("ddp_strict") and save_mode == "append"),
             profile_steps=value("ddp_profile"),
         ),
         against=against,

@@ -190,20 +190,19 @@ class DdpSession:
         self._shown.add((case.key, what))
         return is_new
 
-    def owes(self, suite: str) -> bool:
-        """Return whether a strict session must fail because it measures nothing of the suite.
+    def owes(self, case: Case) -> bool:
+        """Return whether a strict session must fail because the case cannot run here.
 
-        That is so if no planned case of it can run here. A suite is excused if its smallest case
-        needs more GPUs than the machine is expected to have, and another suite can be measured: a
-        session that measures nothing at all never passes.
+        A case is excused if it needs more GPUs than the machine is expected to have, or another
+        type of GPU, or several nodes that are to be measured one by one; all of it only if another
+        case can be measured: a session that measures nothing at all never passes.
         """
-        expected = self.options.expect_devices
-        if self._planned.get(suite):
-            return False
-        if expected is None or not any(self._planned.values()):
+        if not any(self._planned.values()):
             return True
-        cases = [case for case in self.cases if case.suite == suite]
-        return any(case.tier == "cpu" or case.ranks_per_node <= expected for case in cases)
+        expected, cluster = self.options.expect_devices, self.options.cluster
+        if self.capacity.is_too_old(case) or (cluster.each_node and case.nodes > 1):
+            return False
+        return expected is None or case.tier == "cpu" or case.ranks_per_node <= expected
 
     def close(self, *, began: bool, counted: Sequence[CountedCase]) -> None:
         """End the ranks, free the machine, and write the results.

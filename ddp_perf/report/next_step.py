@@ -16,6 +16,7 @@ from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
+from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
@@ -79,12 +80,20 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     case = result.commands.get(finding.case_id) or _again(result)
     if result.is_not_accepted(finding):
         return "NOT accepted; run again when the machine is quiet", _again(result, _ACCEPT)
+    refused = result.not_saved.get(finding.case_id)
+    if refused is not None and refused.is_open == "unannounced" and result.is_open(finding):
+        why = f"restore {result.baseline_path} if it was lost; if not, announce the first session"
+        return why, _again(result, "--save-baseline")
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
         if len(result.measurements[finding.case_id].launches) == 1:
             more = _again(result, "--ddp-launches=5", _saving(result))
             return "one launch stores the structure only; measure several", more
         cases = counted(len(result.measurements), "case")
         what = f"{len(_not_stored(result))} of {cases} NOT stored completely"
+        if found := find_disturbance(finding.case_id, result.measurements):
+            what += f": {found.causes[0]}: ddp-perf doctor shows what runs beside"
+        if result.is_open(finding):
+            what += "; meanwhile pytest -m work and ddp-perf duel compare the code"
         return f"{what}; run again when the machine is quiet", _again(result, _saving(result))
     if outcome is Outcome.NO_BASELINE:
         return "store what has no baseline yet", _again(result, "--save-baseline")

@@ -68,7 +68,8 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
     if result.is_not_accepted(finding):
         return Status.RED
     if outcome in FAILING and not result.is_settled(finding):
-        return Status.UNDECIDED if finding.is_expected else Status.RED
+        undecided = finding.is_expected or result.is_open(finding)
+        return Status.UNDECIDED if undecided else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
 
 

@@ -62,7 +62,7 @@ def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> 
     return {metric.name: why for metric in METRICS}
 
 
-def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:
+def nothing_left(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:
     """Return why the whole case cannot be stored, or None.
 
     That is so if no gated metric is left, or if a new level would begin without a step time.

@@ -160,6 +160,18 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         accepted = self.save_mode == "accept" and outcome in FAILING
         return self._is_stored(finding) and (accepted or outcome in _FIRST_TIME)
 
+    def is_open(self, finding: Finding) -> bool:
+        """Return whether the finding has no level to compare with, and could not be given one here.
+
+        The machine was not quiet, or nobody announced the first session of the case. Neither tells
+        anything of the code.
+        """
+        if finding.verdict.outcome not in _FIRST_TIME or self.save_mode == "accept":
+            return False
+        refused = self.not_saved.get(finding.case_id)
+        whole = refused is not None and refused.is_open is not None
+        return (whole and not self._is_stored(finding)) or self._is_left_out(finding)
+
     def is_not_accepted(self, finding: Finding) -> bool:
         """Return whether the session was to begin a new level, and was refused.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -30,7 +30,12 @@ from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_
 from ddp_perf.session.gate.node_verdict import slow_since
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.gate.structure import counted_flops
-from ddp_perf.session.left_out import reasons_of_other_work, reasons_to_leave_out, refused, without
+from ddp_perf.session.left_out import (
+    nothing_left,
+    reasons_of_other_work,
+    reasons_to_leave_out,
+    without,
+)
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_structures import save_structures
 from ddp_perf.stats.summary import as_session
@@ -52,15 +57,19 @@ def save(
     *,
     mode: SaveMode,
     reason: str | None,
+    refused: Mapping[str, Refused] = {},
 ) -> SuiteResult:
     """Store every case that ``mode`` selects and no rule refuses, and return the result with it.
 
-    The structures are stored even if the session is refused. ``baseline`` is the one before the
-    session. Raises BaselineError if a file cannot be written.
+    Nothing of a case in ``refused`` is stored, nor of one with a newer session; of others that are
+    refused, the structure is. ``baseline`` is the one before the session. Raises BaselineError if a
+    file cannot be written.
     """
-    measured = _of_cases(result, case_ids)
+    refused = {**_refused(result, baseline, mode, _too_late), **refused}
+    refused = {case_id: why for case_id, why in refused.items() if case_id in case_ids}
+    measured = _of_cases(result, set(case_ids) - refused.keys())
     result = save_structures(result, measured, baseline, store, mode=mode)
-    sessions, result = _selected(result, case_ids, baseline, mode)
+    sessions, result = _selected(result, measured, baseline, mode, refused)
     if sessions:
         store.update(
             baseline.accelerator,
@@ -75,7 +84,9 @@ def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResu
     No file is read or written. A session that is stored, or is older than a stored one, is refused.
     The structures of a suite are those of today's code, so an older session adds none to them.
     """
-    sessions, result = _selected(*_in_order(result, baseline, "append"), baseline, "append")
+    refused = _refused(result, baseline, "append", _stored_before, _too_late)
+    measured = _of_cases(result, result.measurements.keys() - refused.keys())
+    sessions, result = _selected(result, measured, baseline, "append", refused)
     if not sessions:
         return baseline, result
     return merge(baseline, sessions, mode="append", reason=None), result
@@ -86,24 +97,29 @@ def _of_cases(result: SuiteResult, case_ids: Collection[str]) -> list[NewSession
 
 
 def _selected(
-    result: SuiteResult, case_ids: Collection[str], baseline: Baseline, mode: SaveMode
+    result: SuiteResult,
+    measured: Sequence[NewSession],
+    baseline: Baseline,
+    mode: SaveMode,
+    refused: Mapping[str, Refused],
 ) -> tuple[list[NewSession], SuiteResult]:
     """Return the cases to store, and the result with what is stored and what is refused."""
     saved: dict[str, Saved] = {}
-    not_saved: dict[str, Refused] = {}
+    not_saved = dict(refused)
     sessions: list[NewSession] = []
-    for new in _of_cases(result, case_ids):
+    for new in measured:
         stored = baseline.cases.get(new.case.id)
+        left_out = reasons_to_leave_out(new, result, mode)
         reasons = {
             **_without_losses(new, result),
             **reasons_of_other_work(new.case.id, result, mode),
-            **reasons_to_leave_out(new, result, mode),
+            **left_out,
         }
         fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
         why_not = (
             not_wanted(new, stored, mode)
             or refusal(new)
-            or refused(new, reasons, mode)
+            or nothing_left(new, reasons, mode)
             or _keeps_medians(new, stored, reasons)
             or _adds_nothing(new, fit, stored, reasons, mode)
         )
@@ -119,7 +135,10 @@ def _selected(
                 beside=_beside(new, stored) if mode == "append" else None,
             )
         else:
-            not_saved[new.case.id] = Refused(reason=why_not)
+            of_machine = why_not in left_out.values()
+            not_saved[new.case.id] = Refused(
+                reason=why_not, is_open="machine" if of_machine else None
+            )
     result = msgspec.structs.replace(
         result,
         save_mode=mode,
@@ -159,17 +178,20 @@ def _with_refusal(finding: Finding, refused: Refused | None, saved: Saved | None
     return msgspec.structs.replace(finding, verdict=verdict)
 
 
-def _in_order(
-    result: SuiteResult, baseline: Baseline, mode: SaveMode
-) -> tuple[SuiteResult, list[str]]:
-    """Return the result with the cases that are refused as too late, and the other cases."""
-    too_late = {
+def _refused(
+    result: SuiteResult,
+    baseline: Baseline,
+    mode: SaveMode,
+    *rules: Callable[[SuiteResult, CaseBaseline, SaveMode], str | None],
+) -> dict[str, Refused]:
+    """Return the cases that one of the rules refuses by their stored sessions, with its reason."""
+    return {
         case_id: Refused(reason=why)
+        for rule in reversed(rules)  # the first one's reason is kept
         for case_id, measurement in result.measurements.items()
-        if measurement.is_complete and (why := _too_late(result, baseline.cases.get(case_id), mode))
+        if measurement.is_complete and case_id in baseline.cases
+        if (why := rule(result, baseline.cases[case_id], mode)) is not None
     }
-    result = msgspec.structs.replace(result, not_saved={**result.not_saved, **too_late})
-    return result, [case_id for case_id in result.measurements if case_id not in too_late]
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
@@ -302,8 +324,9 @@ def promote(
         structures=store.load_structures(result.suite),
         elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
     )
-    fresh, wanted = _in_order(judged, baseline, mode)
-    return save(fresh, wanted, baseline, store, mode=mode, reason=reason)
+    stored = _refused(judged, baseline, mode, _stored_before)
+    ids = judged.measurements
+    return save(judged, ids, baseline, store, mode=mode, reason=reason, refused=stored)
 
 
 def refuse_injections(result: SuiteResult) -> None:
@@ -315,21 +338,23 @@ def refuse_injections(result: SuiteResult) -> None:
         )
 
 
-def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
-    """Return why a session of an earlier day cannot be stored now, or None.
-
-    A session that is stored with medians alone is replaced at any time.
-    """
-    if stored is None:
-        return None
+def _stored_before(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
+    """Return that this very session is stored, or None. Medians alone are replaced at any time."""
     found = stored_session(stored, result.date, result.environment)
-    if mode != "accept" and found is not None:
-        return None if found.has_only_medians() else "this session is already stored"
+    if mode == "accept" or found is None or found.has_only_medians():
+        return None
+    return "this session is already stored"
+
+
+def _too_late(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
+    """Return why a session before the newest stored one cannot be stored now, or None."""
+    replaced = stored_session(stored, result.date, result.environment)
     newest = max((session.date for session in stored.sessions), default="")
-    if mode != "missing" and result.date < newest:
-        return (
-            f"the session of {result.date} is older than the newest stored one, of {newest}; replay"
-            " the results files in the order of their dates (ddp-perf judge --append), or accept"
-            " the newest session"
-        )
-    return None
+    is_replaced = mode == "append" and replaced is not None and replaced.has_only_medians()
+    if mode == "missing" or result.date >= newest or is_replaced:
+        return None
+    return (
+        f"the session of {result.date} is older than the newest stored one, of {newest}; replay"
+        " the results files in the order of their dates (ddp-perf judge --append), or accept"
+        " the newest session. If it is of now, the clock was wrong: correct it, or the stored date"
+    )

@@ -38,9 +38,13 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return f"needs {case.nodes} nodes at once, and --ddp-each-node measures one by one"
         if lacking := self._lacking(case):
             return lacking
-        if case.tier == "gpu" and case.precision in _NEEDS_AMPERE:
-            return self._too_old(case)
+        if (too_old := self._too_old(case)) is not None:
+            return too_old
         return missing_package(case) if self.node is None else None
+
+    def is_too_old(self, case: Case) -> bool:
+        """Return whether the type of GPU lacks the precision of the case."""
+        return self._too_old(case) is not None
 
     def _lacking(self, case: Case) -> str | None:
         """Return what the case needs on its nodes and what was found, or None if it is enough."""
@@ -63,6 +67,8 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         return f"needs {case.nodes} nodes with {what} on each{each}, found {here}: {options}"
 
     def _too_old(self, case: Case) -> str | None:
+        if case.tier == "cpu" or case.precision not in _NEEDS_AMPERE:
+            return None
         for gpu in self.machine.gpus[: case.ranks_per_node]:
             if gpu.compute_capability < _AMPERE:
                 needed, found = (

@@ -229,8 +229,11 @@ def test_the_real_pytest_takes_its_arguments(gate):
     assert gate("--tier", "cpu", "-k", "no_such").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_the_first_session_is_green_and_one_whose_steps_do_more_work_is_red(gate):
-    first = gate(*SMALL)
+def test_an_announced_first_session_is_green_and_one_whose_steps_do_more_work_is_red(gate):
+    unannounced = gate(*SMALL)
+    assert unannounced.returncode == UNDECIDED, unannounced.stdout
+    assert "next: ./ci/nightly --tier cpu" in unannounced.stdout
+    first = gate(*SMALL, "--save-baseline")
     assert first.returncode == 0, first.stdout
     stored = gate.root / "baselines" / "structure" / "tiny.json"
     structures = json.loads(stored.read_text())

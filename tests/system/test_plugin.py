@@ -96,7 +96,7 @@ def test_without_gpus_every_item_is_skipped_and_the_summary_says_so(project):
         ("--ddp-expect-devices=2", "--ddp-expect-devices 2: found 0", 1),
         (
             "--ddp-strict",
-            "--ddp-strict: needs 1 CUDA device, found 0, so nothing was measured",
+            "--ddp-strict: needs 1 CUDA device, found 0, so it was not measured",
             UNDECIDED,
         ),
     ],

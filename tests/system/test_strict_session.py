@@ -55,7 +55,7 @@ def test_a_suite_for_several_gpus_fails_if_more_gpus_are_expected(session):
 
     assert unstated.ret == UNDECIDED
     assert (
-        "--ddp-strict: needs 2 CUDA devices, found 1, so nothing was measured"
+        "--ddp-strict: needs 2 CUDA devices, found 1, so it was not measured"
         in unstated.stdout.str()
     )
     assert "--ddp-expect-devices 2: found 1" in session(1, "--ddp-expect-devices", "2").stdout.str()
@@ -65,7 +65,7 @@ def test_a_session_that_can_measure_nothing_fails_with_any_expectation(session):
     done = session(1, "--ddp-expect-devices", "1", "--ddp-config", "bench_configs/links.yaml")
 
     assert done.ret == UNDECIDED
-    assert "so nothing was measured" in done.stdout.str()
+    assert "so it was not measured" in done.stdout.str()
 
 
 def test_every_suite_must_be_measured_if_there_are_enough_gpus(session):

@@ -40,6 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     explain_budget_s: float  # seconds of further launches for each case that became slower
     save_mode: SaveMode | None = None  # None: nothing is stored
     reason: str | None = None  # required by save_mode "accept"
+    begins: bool = True  # a level of a case without sessions; False: "append" of a strict session
     profile_steps: int | None = None  # of one more launch of each case; None: no profile
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -34,6 +35,7 @@ from ddp_perf.session.measure.looks import (
     looks_of,
 )
 from ddp_perf.session.measure.profiling import profile_cases
+from ddp_perf.session.measure.refusals import unannounced_cases
 from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
 from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
@@ -77,6 +79,7 @@ def run_suite(
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
+    unannounced = {} if request.policy.begins else unannounced_cases(request.cases, baseline, store)
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
@@ -120,7 +123,7 @@ def run_suite(
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
-            result = _saved(result, request, baseline, store, bench, on_partial)
+            result = _saved(result, request, baseline, store, unannounced, bench, on_partial)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -191,6 +194,7 @@ def _saved(
     request: SuiteRequest,
     baseline: Baseline,
     store: BaselineStore,
+    refused: Mapping[str, Refused],
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
@@ -199,12 +203,17 @@ def _saved(
     assert mode is not None
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
     keep = functools.partial(
-        save, baseline=baseline, store=store, mode=mode, reason=request.policy.reason
+        save,
+        baseline=baseline,
+        store=store,
+        mode=mode,
+        reason=request.policy.reason,
+        refused=refused,
     )
     find = functools.partial(
         cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
     )
-    again = find(result, wanted)
+    again = find(result, [case_id for case_id in wanted if case_id not in refused])
     later = {case.id for case in again}
     result = keep(result, [case_id for case_id in wanted if case_id not in later])
     on_partial(result)

@@ -84,6 +84,20 @@ def test_append_adds_a_session_and_changes_nothing_else(baseline):
     assert merged == msgspec.structs.replace(old, sessions=(*old.sessions, new.session))
 
 
+def test_an_older_session_that_adds_a_metric_is_stored_before_the_newer_ones():
+    """Files with sessions out of order are refused."""
+    case = make_case()
+    newer = make_session([0.01, 0.01], day=12)
+    launches = tuple({"peak_memory": 1000.0} for _ in newer.launches)
+    newer = msgspec.structs.replace(newer, launches=launches)
+    stored = make_baseline({case.id: make_case_baseline(case, newer)})
+    older = new_session([0.02, 0.02])
+
+    merged = merge(stored, [older], mode="missing", reason=None)
+
+    assert merged.cases[case.id].sessions == (older.session, newer)
+
+
 def test_append_never_adds_a_session_of_other_work(baseline):
     new = new_session([0.02, 0.02], make_case(batch_size=128))
 

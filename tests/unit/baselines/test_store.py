@@ -13,7 +13,7 @@ import pytest
 
 from ddp_perf.baselines import writing as writing_module
 from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
-from ddp_perf.core.baseline import CaseStructure, StructureBaseline
+from ddp_perf.core.baseline import CaseStructure, Rebaseline, StructureBaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from tests.builders import (
@@ -85,6 +85,18 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
         pytest.param("[0.012]", "[0.012, 0.013]", "sessions[1].launches: the lists", id="uneven"),
         pytest.param('"2026-01-02T', '"2026-13-02T', "sessions[1].date: '2026-13-0", id="no date"),
         pytest.param(
+            '"2026-01-02T',
+            '"2199-01-02T',
+            "sessions[1].date: 2199-01-02T03:04:05+00:00 is in the future, so the clock was wrong",
+            id="of the future",
+        ),
+        pytest.param(
+            '"2026-01-02T',
+            '"2025-01-02T',
+            "sessions[1].date: 2025-01-02T03:04:05+00:00 follows 2026-01-01T03:04:05+00:00: put",
+            id="not in order",
+        ),
+        pytest.param(
             '"environments": {\n  "',
             '"environments": {\n  "another ',
             "sessions[0].environment: environments has no '",
@@ -109,6 +121,18 @@ def test_a_bad_file_is_refused_by_name_and_never_overwritten(
         assert "\n" not in str(caught.value)
 
     assert path.read_bytes() == before
+
+
+def test_a_level_that_was_accepted_in_the_future_is_refused(store, stored):
+    """No later session would count: each is older than its level."""
+    case = make_case()
+    entry = Rebaseline(date="2199-01-01", commit=None, reason="meant", ratio=None)
+    of_future = make_baseline({case.id: make_case_baseline(case, log=(entry,))})
+
+    with pytest.raises(BaselineError, match=r"log\[0\]\.date: 2199-01-01 is in the future"):
+        stored(of_future)
+
+    assert not store.path(KEY).exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff\xfe", b"<<<<<<< HEAD\n{}"])

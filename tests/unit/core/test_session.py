@@ -16,7 +16,8 @@ def at(hours):
 
 
 @pytest.mark.parametrize(
-    ("minutes", "apart"), [(0, False), (719, False), (720, True), (-720, False), (2880, True)]
+    ("minutes", "apart"),
+    [(0, False), (719, False), (720, True), (-719, False), (-720, True), (2880, True)],
 )
 def test_sessions_are_apart_from_half_a_day_on(minutes, apart):
     assert are_apart(at(0), at(minutes / 60)) is apart

@@ -7,9 +7,12 @@ import signal
 
 import pytest
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.errors import LeaseError
 from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.session.results_file import read_results
+from ddp_perf.session.store_baseline import promote
 from tests.builders import make_failure, make_launch
 
 STEP = ("-k", "throughput and ws1")
@@ -76,7 +79,47 @@ def test_a_machine_that_is_too_noisy_is_undecided(project):
 def test_a_case_that_could_not_be_stored_is_undecided(project):
     project.answer = noisy
 
-    assert codes(project, *STEP, "--save-baseline=append") == [1, UNDECIDED]
+    assert codes(project, *STEP, "--save-baseline") == [0, UNDECIDED]
+    assert codes(project, *STEP) == [1, UNDECIDED]
+
+
+def test_a_strict_session_appends_and_begins_no_level(project):
+    """A file that was lost or renamed looks like one that never was."""
+    path = project.store()
+    lost = path.rename(path.with_name("cpu-renamed-2c-host.json"))
+    lost.write_text(lost.read_text().replace(path.stem, lost.stem))
+
+    strict = (*STEP, "--ddp-strict", "--save-baseline=append", "--ddp-report=report")
+    nights = [project.run(*strict) for _ in range(2)]
+
+    assert [night.ret for night in nights] == [UNDECIDED, UNDECIDED]
+    assert not path.exists()
+    shown = " ".join(str(nights[-1].stdout).split())
+    assert f"baselines/{path.name} has no session of the case" in shown
+    assert f"baselines/{lost.name} has 6 sessions of it; a strict session appends" in shown
+    assert project.stored() == {}
+    why, command = nights[-1].outlines[-2:]
+    assert why.startswith("restore ")
+    assert command.startswith("next: pytest ")
+    assert command.endswith(" --save-baseline")
+    assert '"NO_BASELINE"' in (project.path / "report" / "results.json").read_text()
+
+    promoted = promote(
+        read_results(project.path / "report" / "results.json").suites[0],
+        BaselineStore(path.parent),
+        mode="append",
+        reason=None,
+    )
+    assert promoted.saved
+    assert project.run(*strict).ret == 0
+
+
+def test_an_announced_first_session_is_green_and_the_next_one_is_appended(project):
+    first = project.run(*STEP, "--ddp-strict", "--save-baseline")
+    second = project.run(*STEP, "--ddp-strict", "--save-baseline=append")
+
+    assert (first.ret, second.ret) == (0, 0)
+    assert [len(case.sessions) for case in project.stored().values()] == [2]
 
 
 def test_a_machine_that_another_session_has_is_undecided(project):

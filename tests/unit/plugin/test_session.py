@@ -307,11 +307,12 @@ def test_the_session_names_its_results_file_at_its_end(project):
 
 
 def test_a_strict_session_states_what_it_gates_while_its_baseline_forms(project):
-    def strict_lines(*arguments):
-        lines = project.run("--save-baseline=append", *arguments).outlines
+    def strict_lines(*arguments, mode="append"):
+        lines = project.run(f"--save-baseline={mode}", *arguments).outlines
         return " ".join(line.strip() for line in lines).partition("--ddp-strict: ")[2]
 
-    first, second = strict_lines("--ddp-strict"), strict_lines("--ddp-strict")
+    first = strict_lines("--ddp-strict", mode="missing")
+    second = strict_lines("--ddp-strict")
 
     times = "in step time, tail (mean step ÷ its level), CPU time of a step,"
     assert first.startswith(f"this session gates nothing; {times} peak memory")

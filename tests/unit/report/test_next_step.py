@@ -112,17 +112,45 @@ def test_what_was_to_be_accepted_and_was_not_is_red_with_the_same_command():
     assert next_step([result]).command == ACCEPTED
 
 
-def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted():
+@pytest.mark.parametrize("in_part", [False, True])
+def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted(in_part):
     finding = make_finding(TWO, Outcome.NO_BASELINE)
-    refused = {"save_mode": "append", "not_saved": {TWO.id: Refused(reason="too noisy")}}
-    in_part = Saved(path="p", mode="append", without={"step_time": "busy"})
-    part = {"save_mode": "append", "saved": {TWO.id: in_part}}
+    result = session(
+        finding,
+        save_mode="append",
+        saved={TWO.id: Saved(path="p", mode="append", without={"step_time": "busy"})}
+        if in_part
+        else {},
+        not_saved={} if in_part else {TWO.id: Refused(reason="too noisy", is_open="machine")},
+    )
 
-    for changes in (refused, part):
-        assert str(next_step([session(finding, **changes)])) == (
-            "1 of 2 cases NOT stored completely; run again when the machine is quiet\n"
-            f"next: {SESSION}"
-        )
+    assert status_of(result, finding) is Status.UNDECIDED
+    assert str(next_step([result])) == (
+        "1 of 2 cases NOT stored completely; meanwhile pytest -m work and ddp-perf duel compare the"
+        f" code; run again when the machine is quiet\nnext: {SESSION}"
+    )
+
+
+def test_a_case_that_cannot_be_stored_for_another_reason_is_red():
+    finding = make_finding(TWO, Outcome.NO_BASELINE)
+    refused = {TWO.id: Refused(reason="one launch has no spread")}
+
+    result = session(finding, save_mode="append", not_saved=refused)
+
+    assert status_of(result, finding) is Status.RED
+
+
+def test_a_first_session_that_nobody_announced_is_undecided_and_announced_by_the_next_command():
+    finding = make_finding(TWO, Outcome.NO_BASELINE)
+    refused = {TWO.id: Refused(reason="lost?", is_open="unannounced")}
+
+    result = session(finding, save_mode="append", not_saved=refused)
+
+    assert status_of(result, finding) is Status.UNDECIDED
+    assert str(next_step([result])) == (
+        f"restore {result.baseline_path} if it was lost; if not, announce the first session\n"
+        f"next: {SESSION} --save-baseline"
+    )
 
 
 def test_what_was_stored_is_judged_by_the_next_session():

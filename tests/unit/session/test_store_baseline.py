@@ -62,6 +62,19 @@ def test_the_operations_of_a_step_are_stored_with_its_times(store):
     assert [stored[case.id].flops for case in (ONE, TWO)] == [10**6, 10**6]
 
 
+@pytest.mark.parametrize("mode", ["append", "accept"])
+def test_a_session_is_not_stored_after_a_newer_one(store, mode):
+    """The clock of one of them was wrong."""
+    result, after = saved(store, measured(), mode=mode, stored=21)
+
+    assert result.saved == {}
+    for case in (ONE, TWO):
+        why = result.not_saved[case.id].reason
+        assert why.startswith("the session of 2026-01-20T03:04:05+00:00 is older than the newest")
+        assert "the clock was wrong" in why
+        assert len(after[case.id].sessions) == 21
+
+
 def test_a_case_that_was_not_launched_is_not_stored(store):
     nothing = Measurement(case=ONE, launches=(), failures=())
 
@@ -94,7 +107,8 @@ def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(*all_invalid(ONE)))
 
     assert stored.keys() == {TWO.id}
-    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
+    why = Refused(reason="the measurement is INVALID: because", is_open="machine")
+    assert result.not_saved == {ONE.id: why}
 
 
 def test_no_file_is_written_if_every_case_is_refused(store):
