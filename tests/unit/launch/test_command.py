@@ -198,7 +198,7 @@ def answered(tmp_path):
 
 
 def test_an_answer_that_names_another_file_than_a_rank_s_is_refused(answered):
-    with pytest.raises(LaunchError, match="an answer that is none of ddp_perf: .*regex"):
+    with pytest.raises(LaunchError, match="gave an answer that is none of ddp_perf"):
         answered(RelayAnswer(output={"/etc/cron.d/x": b""}))
 
 
