@@ -24,6 +24,7 @@ from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
+from ddp_perf.core.secrets import is_secret_name
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
 
@@ -111,6 +112,11 @@ def check_environment(variables: Mapping[str, str]) -> None:
         )
     if DATA_FOLDER in variables:
         raise ConfigError(f"env.{DATA_FOLDER}: set it in the environment of pytest itself")
+    if secret := next(filter(is_secret_name, variables), None):
+        raise ConfigError(
+            f"env.{secret}: it looks like a secret, and names of cases, baselines and commands have"
+            f" what env sets; export {secret} where ranks start, since they inherit it"
+        )
 
 
 def _check_names(suites: Sequence[tuple[Path, AnySuite]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import sqlalchemy
 import sqlalchemy.event
 from sqlalchemy import Connection, Engine, exc
 
+from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import HistoryError
 
 _EXAMPLES = "sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
@@ -39,7 +39,7 @@ class Database:
         """
         try:
             parsed = sqlalchemy.make_url(url)
-            self.name = parsed.render_as_string(hide_password=True)
+            self.name = without_passwords(url)
             backend = parsed.get_backend_name()
             if backend not in ("sqlite", "postgresql"):
                 raise HistoryError(
@@ -50,9 +50,8 @@ class Database:
             engine = _sqlite if self.is_sqlite else _postgresql
             self._engine = engine(parsed, patience_s)
         except (exc.ArgumentError, ValueError):
-            hidden = re.sub(r"//.*@", "//***@", url)
             raise HistoryError(
-                f"{hidden}: is not the URL of a history, such as {_EXAMPLES}"
+                f"{without_passwords(url)}: is not the URL of a history, such as {_EXAMPLES}"
             ) from None
         self._writer = self._engine.execution_options(writes=True)
 

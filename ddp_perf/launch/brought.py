@@ -1,15 +1,24 @@
-"""The files of a launch that ran elsewhere: they are read there, and written where they belong."""
+"""The files of a launch that ran elsewhere: they are read there, and written where they belong.
+
+Code that is measured can forge a message of its node, so a name in it is that of a rank's file, and
+never a path.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.system.files import replace_file
+
+_NAME = r"\Arank[0-9]+\.(out|json|json\.gz)\Z"
+RankFileName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_NAME)]
 
 
 def with_directories(request: LaunchRequest, records: Path, profiles: Path) -> LaunchRequest:
@@ -25,14 +34,21 @@ def with_directories(request: LaunchRequest, records: Path, profiles: Path) -> L
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Return the files in a directory, by name; none if it is not there."""
+    """Return the ranks' files in a directory, by name; none if it is not there."""
     if not directory.is_dir():
         return {}
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if re.search(_NAME, path.name) and path.is_file()
+    }
 
 
 def write_brought(
-    request: LaunchRequest, *, records: Mapping[str, bytes], profiles: Mapping[str, bytes]
+    request: LaunchRequest,
+    *,
+    records: Mapping[RankFileName, bytes],
+    profiles: Mapping[RankFileName, bytes],
 ) -> None:
     """Write what was brought into the directories that the request names."""
     profiling = None if request.profiling is None else request.profiling.directory

@@ -6,6 +6,7 @@ import base64
 import zlib
 
 _MARK = "ddp-perf-outcome "
+_MOST = 2**30  # bytes of a message: code that is measured can print one that unpacks to more
 
 
 def framed(data: bytes) -> str:
@@ -35,4 +36,9 @@ def packed(data: bytes) -> str:
 
 
 def unpacked(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text, validate=True))
+    """Return the data. Raises ValueError or zlib.error if the text is none, or is too large."""
+    stream = zlib.decompressobj()
+    data = stream.decompress(base64.b64decode(text, validate=True), _MOST)
+    if not stream.eof:
+        raise ValueError("the message is cut, or too large")
+    return data

@@ -13,6 +13,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.core.work import RankCounted
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.brought import RankFileName
 from ddp_perf.launch.environment import package_directory
 from ddp_perf.launch.launcher import Runtime
 
@@ -43,9 +44,9 @@ class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     outcome: LaunchResult | LaunchFailure | RankCounted | None = None
     runtime: Runtime | None = None  # of a DescribeRequest
     refusal: str | None = None  # a LaunchError: no rank could be started
-    output: dict[str, bytes] = {}  # what the ranks printed, by file name
-    records: dict[str, bytes] = {}  # flight records, by file name
-    profiles: dict[str, bytes] = {}  # traces, by file name
+    output: dict[RankFileName, bytes] = {}  # what the ranks printed, by file name
+    records: dict[RankFileName, bytes] = {}  # flight records, by file name
+    profiles: dict[RankFileName, bytes] = {}  # traces, by file name
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.work import CountRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.environment import package_directory
-from ddp_perf.launch.frames import framed, unframed
+from ddp_perf.launch.frames import framed, is_framed, unframed
 from ddp_perf.launch.protocol import DescribeRequest, RelayAnswer, read_hello
 from ddp_perf.launch.pulse import MOST_PATIENCE_S, beats_until, patience_with
 from ddp_perf.launch.server_process import START_S, ServerLostError
@@ -48,7 +48,7 @@ class RelayProcess:
         self._errors = directory / "command.err"
         self._beats = 0
         self._answers: deque[bytes] = deque()
-        self._rest = b""  # of the standard output: a line without its end
+        self._rest = bytearray()  # of the standard output: a line without its end
         self._noise: deque[str] = deque(maxlen=_NOISE)  # what others print there
         self._process = self._run(environ, directory, working_directory)
         assert self._process.stdin is not None
@@ -114,6 +114,11 @@ class RelayProcess:
                     " processes there"
                 )
             return _ANSWER.decode(self._answers.popleft())
+        except msgspec.DecodeError as error:
+            self.close()
+            raise ServerLostError(
+                f"the command of the side gave an answer that is none of ddp_perf: {error}"
+            ) from None
         except EOFError:
             self.close()
             raise ServerLostError(
@@ -142,16 +147,20 @@ class RelayProcess:
         return True
 
     def _take(self, chunk: bytes) -> None:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest += chunk
+        if b"\n" not in chunk:  # an answer with traces has many chunks: each is a sign of life
+            self._beats += is_framed(self._rest[:_CHUNK].decode("utf-8", "replace"))
+            return
+        *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             text = line.decode("utf-8", "replace")
             data = unframed(text)
             if data is None:
                 self._noise.append(text)
-            elif data:
+                continue
+            self._beats += 1
+            if data:
                 self._answers.append(data)
-            else:
-                self._beats += 1
 
     def _end(self) -> str:
         code = self._process.returncode

@@ -53,8 +53,7 @@ def serve() -> int:
             while True:
                 request = requests.get()
                 with frames.beats():
-                    answer = _answer(launcher, request, scratch.path)
-                frames.send(msgspec.json.encode(answer))
+                    frames.send(msgspec.json.encode(_answer(launcher, request, scratch.path)))
     except (_EndedError, BrokenPipeError):
         return 0
     finally:
@@ -99,8 +98,9 @@ class _Frames:
         os.dup2(2, 1)
 
     def send(self, data: bytes) -> None:
+        line = f"{framed(data)}\n".encode()
         with self._lock:
-            self._stream.write(f"{framed(data)}\n".encode())
+            self._stream.write(line)
             self._stream.flush()
 
     @contextlib.contextmanager

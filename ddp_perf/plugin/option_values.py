@@ -8,6 +8,7 @@ import shlex
 
 from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import ConfigError
 
 
@@ -87,8 +88,8 @@ def parse_slow_down(text: str) -> Injection:
 def parse_database(text: str) -> str:
     if not text.startswith(("sqlite://", "postgresql://")):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a URL of a history, as in sqlite:///artifacts/history.sqlite or"
-            " postgresql://user@host/database"
+            f"{without_passwords(text)!r} is not a URL of a history, as in"
+            " sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
         )
     return text
 

@@ -13,6 +13,7 @@ from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.secrets import without_passwords
 from ddp_perf.plugin.items import asserted_metric, case_of
 from ddp_perf.plugin.rootdir import PATH_OPTIONS
 
@@ -67,10 +68,10 @@ def counting_command(config: pytest.Config) -> str:
 
 
 def _given(config: pytest.Config) -> list[str]:
-    """Return the arguments as they were given, without what accepts a change."""
+    """Return the arguments as they were given, without passwords and what accepts a change."""
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
-    return without_saving(given, ("accept",))
+    return [without_passwords(each) for each in without_saving(given, ("accept",))]
 
 
 def _repeated(arguments: Sequence[str], without: Container[str]) -> Iterator[str]:

@@ -2,18 +2,21 @@
 
 Tests that measure no time need only GPUs of their own. The kernel releases a lock when its process
 ends, so no lock can become stale; files that are left behind mean nothing.
+
+Every user may change the directory of the locks, so nothing in it is trusted: no link is followed,
+and a text from it is cut and has no control characters.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-import filelock
 
 from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import LeaseError
@@ -21,6 +24,8 @@ from ddp_perf.errors import LeaseError
 LEASES = "DDP_PERF_LEASES"  # the environment variable that names the directory of the locks
 _POLL_S = 0.05
 _MACHINE = "machine"
+_HOLDER_BYTES = 200
+_SOMEBODY = "another session"
 _TURN = "gpus"  # locked while GPUs are taken: else two could wait for each other's GPUs forever
 
 
@@ -29,15 +34,21 @@ def lease_directory() -> Path:
 
     All users of the machine share it, whatever their TMPDIR; containers of one machine share one
     that each of them mounts. It is not sticky, so that each user can open all locks. Raises
-    LeaseError if it cannot be made or written.
+    LeaseError if it cannot be made or written, or is a link, which another user may have made.
     """
     directory = Path(os.environ.get(LEASES) or "/tmp/ddp-perf-leases")
     try:
-        directory.mkdir(exist_ok=True)
+        directory.mkdir()
+        directory.chmod(0o777)  # whatever the umask
+    except FileExistsError:
+        pass
     except OSError as error:
         raise LeaseError(f"{directory}: cannot be made: {error.strerror}") from None
-    with contextlib.suppress(PermissionError):  # another user made it, with this mode
-        directory.chmod(0o777)
+    if directory.is_symlink() or not directory.is_dir():
+        raise LeaseError(
+            f"{directory}: it is not a directory but a link or a file; remove it, or name a"
+            f" directory in {LEASES}"
+        )
     if not os.access(directory, os.W_OK | os.X_OK):
         raise LeaseError(
             f"{directory}: not writable, so this measurement cannot keep others away;"
@@ -94,31 +105,30 @@ def gpu_lease(
         yield ()
         return
     directory = directory or lease_directory()
-    locks = {gpu: _lock(directory, gpu.uuid) for gpu in gpus}
+    locks = {gpu: _Lock(directory, gpu.uuid) for gpu in gpus}
     taken: list[Gpu] = []
     try:
-        _take(count, locks, taken, directory, patience_s, on_wait)
+        _take(count, locks, taken, _Lock(directory, _TURN), patience_s, on_wait)
         yield tuple(gpu for gpu in gpus if gpu in taken)
     finally:
         for gpu in taken:
-            _release(locks[gpu], directory, gpu.uuid)
+            locks[gpu].release()
 
 
 def _take(
     count: int,
-    locks: dict[Gpu, filelock.BaseFileLock],
+    locks: dict[Gpu, _Lock],
     taken: list[Gpu],
-    directory: Path,
+    turn: _Lock,
     patience_s: float,
     on_wait: Callable[[str], None],
 ) -> None:
     """Add ``count`` GPUs to ``taken``. The caller releases them, also after an error."""
     deadline = time.monotonic() + patience_s
-    turn = _lock(directory, _TURN)
     was_reported = False
     try:
-        while not (_acquired(turn) and _take_free(count, locks, taken, directory)):
-            holders = sorted({_holder(directory, g.uuid) for g in locks if g not in taken})
+        while not (turn.acquire() and _take_free(count, locks, taken)):
+            holders = sorted({lock.holder() for gpu, lock in locks.items() if gpu not in taken})
             state = f"{len(taken)} of {count} GPUs are free; the others are used by"
             if time.monotonic() >= deadline:
                 raise LeaseError(
@@ -133,89 +143,125 @@ def _take(
         turn.release()
 
 
-def _take_free(
-    count: int, locks: dict[Gpu, filelock.BaseFileLock], taken: list[Gpu], directory: Path
-) -> bool:
+def _take_free(count: int, locks: dict[Gpu, _Lock], taken: list[Gpu]) -> bool:
     """Take free GPUs, up to ``count`` in all, and return whether there are so many."""
     for gpu, lock in locks.items():
-        if len(taken) < count and gpu not in taken and _acquired(lock):
+        if len(taken) < count and gpu not in taken and lock.acquire():
             taken.append(gpu)
-            _write_holder(directory, gpu.uuid)
     return len(taken) == count
 
 
 @contextlib.contextmanager
 def _only_one(directory: Path, patience_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    lock = _lock(directory, _MACHINE)
-    if not _acquired(lock):
-        who = _holder(directory, _MACHINE)
-        on_wait(f"this machine is being measured by {who}; waiting up to {patience_s:.0f} s")
-        if not _acquired(lock, patience_s):
-            raise LeaseError(
-                f"this machine is still being measured by {_holder(directory, _MACHINE)} after"
-                f" {patience_s:.0f} s; run again when it is done"
-            )
+    lock = _Lock(directory, _MACHINE)
+    if not lock.acquire():
+        on_wait(
+            f"this machine is being measured by {lock.holder()}; waiting up to {patience_s:.0f} s"
+        )
+        deadline = time.monotonic() + patience_s
+        while not lock.acquire():
+            if time.monotonic() >= deadline:
+                raise LeaseError(
+                    f"this machine is still being measured by {lock.holder()} after"
+                    f" {patience_s:.0f} s; run again when it is done"
+                )
+            time.sleep(_POLL_S)
     try:
-        _write_holder(directory, _MACHINE)
         yield
     finally:
-        _release(lock, directory, _MACHINE)
+        lock.release()
 
 
-def _lock(directory: Path, name: str) -> filelock.BaseFileLock:
-    return filelock.FileLock(directory / f"{name}.lock", mode=0o666)
+class _Lock:
+    """A lock of the kernel on a file, which has the name of the holder as its text."""
 
+    def __init__(self, directory: Path, name: str) -> None:
+        self._path = directory / f"{name}.lock"
+        self._file: int | None = None  # while the lock is held
 
-def _acquired(lock: filelock.BaseFileLock, timeout_s: float = 0) -> bool:
-    """Return whether ``lock`` is acquired, now or earlier.
+    def acquire(self) -> bool:
+        """Return whether the lock is acquired, now or earlier.
 
-    Raises LeaseError if nobody can acquire it.
-    """
-    if lock.is_locked:
+        Raises LeaseError if nobody can acquire it.
+        """
+        while self._file is None:
+            try:
+                file = self._open()
+                if not _is_locked_now(file):
+                    return False
+            except OSError as error:
+                raise LeaseError(
+                    f"{self._path}: cannot be locked ({error.strerror}); if it belongs to another"
+                    " user, ask that user to remove it"
+                ) from None
+            if os.fstat(file).st_nlink == 0:  # removed before it was locked
+                os.close(file)
+                continue
+            self._file = file
+            _write_holder(file)
         return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def holder(self) -> str:
+        """Return the text of who has the lock, or had it last."""
+        try:
+            file = self._open()
+        except OSError:
+            return _SOMEBODY
+        with os.fdopen(file, "rb") as stream:
+            text = stream.read(_HOLDER_BYTES).decode("utf-8", "replace")
+        return "".join(filter(str.isprintable, text)) or _SOMEBODY
+
+    def _open(self) -> int:
+        """Open the file, and make it if it is missing. Raises OSError if it is a link.
+
+        The owner of the directory may replace it by a link at any time.
+        """
+        directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            file = _open_in(directory, self._path.name)
+        finally:
+            os.close(directory)
+        status = os.fstat(file)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+            return file
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is not a plain file with one name")
+
+
+def _open_in(directory: int, name: str) -> int:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        lock.acquire(timeout=timeout_s)
-    except filelock.Timeout:
-        return False
+        file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+    except FileExistsError:  # without O_CREAT, which the kernel may forbid for files of others
+        return os.open(name, flags, dir_fd=directory)
+    os.fchmod(file, 0o666)  # whatever the umask: other users lock it, too
+    return file
+
+
+def _is_locked_now(file: int) -> bool:
+    """Lock the file and return True, or close it. Raises OSError if nobody can lock it."""
+    import fcntl  # here, since Windows has none: the package can be imported there
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise LeaseError(
-            f"{lock.lock_file}: cannot be locked ({error.strerror}); if it belongs to another user,"
-            " ask that user to remove it"
-        ) from None
+        os.close(file)
+        if isinstance(error, BlockingIOError):
+            return False
+        raise
     return True
 
 
-def _release(lock: filelock.BaseFileLock, directory: Path, name: str) -> None:
-    with contextlib.suppress(OSError):
-        _holder_file(directory, name).unlink()
-    lock.release()
-
-
-def _holder_file(directory: Path, name: str) -> Path:
-    return directory / f"{name}.holder"
-
-
-def _holder(directory: Path, name: str) -> str:
-    try:
-        return (
-            _holder_file(directory, name).read_text(encoding="utf-8", errors="replace").strip()
-            or "another session"
-        )
-    except OSError:
-        return "another session"
-
-
-def _write_holder(directory: Path, name: str) -> None:
-    """Write who has the lease.
-
-    The file is replaced, not rewritten: the last holder may have been another user.
-    """
+def _write_holder(file: int) -> None:
+    text = f"{_user()} (pid {os.getpid()}, since {time.strftime('%H:%M')})"
     with contextlib.suppress(OSError):  # a full disk must not stop a measurement
-        holder = _holder_file(directory, name)
-        beside = holder.with_suffix(f".{os.getpid()}")
-        text = f"{_user()} (pid {os.getpid()}, since {time.strftime('%H:%M')})"
-        beside.write_text(text, encoding="utf-8", errors="replace")
-        beside.replace(holder)
+        os.ftruncate(file, 0)
+        os.pwrite(file, text.encode("utf-8", "replace"), 0)
 
 
 def _user() -> str:

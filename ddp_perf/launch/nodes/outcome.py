@@ -6,6 +6,7 @@ import msgspec
 
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, RankResult
+from ddp_perf.launch.brought import RankFileName
 from ddp_perf.launch.frames import framed, is_framed, packed, unframed, unpacked
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
@@ -41,9 +42,9 @@ class NodeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     was_ended: bool = False  # by its engine: the failure is only that
     place: tuple[int, int] | None = None  # if it hung: the least progress of its ranks
     unreachable: str | None = None  # the rendezvous endpoint, if the node does not reach it
-    output: dict[str, bytes] = {}  # what the ranks printed, by file name
-    records: dict[str, bytes] = {}  # flight records, by file name
-    profiles: dict[str, bytes] = {}  # traces, by file name
+    output: dict[RankFileName, bytes] = {}  # what the ranks printed, by file name
+    records: dict[RankFileName, bytes] = {}  # flight records, by file name
+    profiles: dict[RankFileName, bytes] = {}  # traces, by file name
     runtime: Runtime | None = None  # of a description
     capacity: Capacity | None = None  # of a description: what a driver elsewhere cannot read
 

@@ -168,6 +168,17 @@ def test_the_data_folder_is_refused_in_env(suite_file):
         load_cases([suite_file()], overrides)
 
 
+def test_a_variable_with_a_secret_is_refused_without_its_value(suite_file):
+    overrides = Overrides(env=(("NCCL_DEBUG", "INFO"), ("HF_TOKEN", "hf_1234")))
+
+    with pytest.raises(ConfigError, match=r"env\.HF_TOKEN: .*; export HF_TOKEN where") as caught:
+        load_cases([suite_file()], overrides)
+
+    assert "hf_1234" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"env\.WANDB_API_KEY"):
+        load_cases([suite_file(env={"WANDB_API_KEY": "1234"})], Overrides())
+
+
 def test_a_variable_that_only_changes_what_is_logged_is_no_other_work(suite_file):
     (logged,) = load_cases(
         [suite_file(world_sizes=[2])], Overrides(env=(("NCCL_DEBUG", "INFO"), ("A", "1")))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import relay_process
 from ddp_perf.launch.command import CommandLauncher, command_words
 from ddp_perf.launch.environment import package_directory
-from ddp_perf.launch.protocol import PROTOCOL
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.protocol import PROTOCOL, RelayAnswer
 from ddp_perf.launch.relay_process import RelayProcess
 from tests.packages import copied_package
 
@@ -163,3 +166,54 @@ def test_a_relay_whose_end_was_interrupted_is_ended_by_the_next_call(monkeypatch
     launcher.close()
 
     assert ends == ["close", "close"]
+
+
+ONE_ANSWER = """
+import sys
+from pathlib import Path
+from ddp_perf.launch.frames import framed
+from ddp_perf.launch.protocol import own_hello
+
+sys.stdin.readline()
+print(framed(own_hello()), flush=True)
+sys.stdin.readline()
+print(framed(Path(sys.argv[1]).read_bytes()), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """``answered(answer)``: the runtime that a launcher gets from a relay with this one answer."""
+
+    def ask(answer):
+        file = tmp_path / "answer"
+        file.write_bytes(msgspec.json.encode(answer))
+        words = [sys.executable, "-c", ONE_ANSWER, str(file)]
+        launcher = CommandLauncher(f"{shlex.join(words)} {{command}}")
+        with contextlib.closing(launcher):
+            return launcher.runtime()
+
+    return ask
+
+
+def test_an_answer_that_names_another_file_than_a_rank_s_is_refused(answered):
+    with pytest.raises(LaunchError, match="gave an answer that is none of ddp_perf"):
+        answered(RelayAnswer(output={"/etc/cron.d/x": b""}))
+
+
+def test_the_parts_of_a_long_answer_are_signs_of_life(answered, monkeypatch):
+    beats_after = []
+
+    def wait_for_answer(arrived, beats, patience_s):
+        assert arrived(60)
+        beats_after.append(beats())
+        return True
+
+    monkeypatch.setattr(relay_process, "beats_until", wait_for_answer)
+    runtime = Runtime(python="3", torch="2", cuda=None, cudnn=None, nccl=None, blas="mkl")
+
+    traces = {"rank0.json.gz": os.urandom(2**20)}
+    assert answered(RelayAnswer(runtime=runtime, profiles=traces)) == runtime
+
+    assert beats_after[0] > 10

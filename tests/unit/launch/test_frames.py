@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.launch import frames
 from ddp_perf.launch.frames import framed, is_framed, unframed
 
 
@@ -23,3 +24,10 @@ def test_a_line_without_a_whole_message_has_none(line):
 def test_a_part_of_a_message_is_told_from_other_text():
     assert is_framed(framed(b"{}")[:-3])
     assert not is_framed("== banner ==")
+
+
+def test_a_message_that_unpacks_to_more_than_the_limit_is_none(monkeypatch):
+    monkeypatch.setattr(frames, "_MOST", 1000)
+
+    assert unframed(framed(b"0" * 1000)) == b"0" * 1000
+    assert unframed(framed(b"0" * 1001)) is None

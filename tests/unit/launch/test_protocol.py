@@ -28,7 +28,7 @@ MESSAGES = (
     *(LaunchRequest, CountRequest, LaunchResult, LaunchFailure, RankCounted, Runtime),
     *(Hello, DescribeRequest, RelayAnswer),
 )
-DIGEST = "7bb1bd9e6810468b"
+DIGEST = "6e797e12e516549e"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 

@@ -122,6 +122,19 @@ def test_the_command_that_counts_again_has_no_duel(marks):
     assert counting_command(config) == shlex.join(["pytest", *kept, "-m", "work"])
 
 
+@pytest.mark.parametrize("by_script", [False, True])
+def test_a_command_has_no_password(by_script, monkeypatch):
+    url = "postgresql://me:{0}@host/db?sslmode=require&password={0}"
+    given = ["-m", "perf and cpu", f"--ddp-history={url.format('s3@cret')}"]
+    if by_script:
+        monkeypatch.setenv("DDP_PERF_COMMAND", shlex.join(["./ci/bench", *given]))
+
+    command = again(*given)
+
+    assert "cret" not in command
+    assert shlex.split(command)[-1] == f"--ddp-history={url.format('***')}"
+
+
 def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):
     monkeypatch.setenv("DDP_PERF_COMMAND", "./ci/bench --ddp-steps 50 -k 'a b' --save-baseline")
 

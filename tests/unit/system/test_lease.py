@@ -257,11 +257,11 @@ def test_a_variable_names_the_directory_that_containers_of_one_machine_share(mon
     monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path / "shared"))
 
     with machine_lease(patience_s=0, on_wait=pytest.fail):
-        assert (tmp_path / "shared" / "machine.holder").exists()
+        assert (tmp_path / "shared" / "machine.lock").exists()
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_in_one_line(monkeypatch):
-    def refuse(self, exist_ok):
+    def refuse(self):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
@@ -275,3 +275,84 @@ def test_a_directory_that_is_not_writable_names_the_remedy(monkeypatch):
 
     with pytest.raises(LeaseError, match="chmod 777"):
         lease_directory()
+
+
+def test_other_users_can_lock_whatever_the_umask(monkeypatch, tmp_path):
+    monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path / "shared"))
+    before = os.umask(0o077)
+    try:
+        with machine_lease(patience_s=0, on_wait=pytest.fail, gpus=make_gpus(1)):
+            modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "shared").iterdir()}
+    finally:
+        os.umask(before)
+
+    assert modes == {0o666}
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o777
+
+
+def test_a_directory_that_was_there_keeps_its_mode(monkeypatch, tmp_path):
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path))
+
+    with machine_lease(patience_s=0, on_wait=pytest.fail):
+        pass
+
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_the_place_of_the_directory_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "leases").symlink_to(tmp_path / "private")
+    monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path / "leases"))
+
+    with pytest.raises(LeaseError, match=r"leases: .* a link or a file; remove it, or name"):
+        lease_directory()
+    with (
+        pytest.raises(LeaseError, match="cannot be locked"),
+        machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path / "leases"),
+    ):
+        pytest.fail("a link that came after the check was followed")
+
+    assert list((tmp_path / "private").iterdir()) == []
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_a_link_among_the_locks_leaves_the_file_of_the_victim_as_it_is(link, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    leases = tmp_path / "leases"
+    leases.mkdir()
+    link(leases / "machine.lock", victim)
+
+    with (
+        pytest.raises(LeaseError, match="cannot be locked"),
+        machine_lease(patience_s=0, on_wait=pytest.fail, directory=leases),
+    ):
+        pytest.fail("locked the file of another user")
+
+    assert victim.read_text() == "secret"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_text_of_a_holder_is_cut_and_printable(tmp_path, holder):
+    (tmp_path / "machine.lock").write_text("\x1b[31mroot\n" + "x" * 10_000)
+    waits = []
+
+    with (
+        pytest.raises(LeaseError),
+        machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path),
+    ):
+        pytest.fail("two sessions measure at once")
+
+    assert waits[0].isprintable()
+    assert "[31mroot" in waits[0]
+    assert len(waits[0]) < 300
+
+
+def test_a_lock_that_was_removed_while_it_was_held_is_made_again(tmp_path, holder):
+    (tmp_path / "machine.lock").unlink()
+
+    with machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path):
+        assert "pid" in (tmp_path / "machine.lock").read_text()

@@ -60,3 +60,17 @@ def test_the_outcome_is_found_among_other_lines():
 )
 def test_output_without_a_whole_outcome_has_none(output):
     assert decode_outcome(output) is None
+
+
+@pytest.mark.parametrize("kind", ["output", "records", "profiles"])
+@pytest.mark.parametrize(
+    "name", ["/etc/cron.d/x", "../rank0.out", "rank0.out/x", "rank0.out\n", ""]
+)
+def test_an_outcome_that_names_another_file_than_a_rank_s_is_none(name, kind):
+    forged = make_outcome(**{kind: {name: b"x"}})
+
+    assert decode_outcome(encode_outcome(forged)) is None
+    honest = make_outcome(
+        output={"rank0.out": b""}, records={"rank12.json": b""}, profiles={"rank3.json.gz": b""}
+    )
+    assert decode_outcome(encode_outcome(honest)) == honest
