@@ -176,7 +176,7 @@ class _DuelRun:
             if run.duel.outcome is not DuelOutcome.SLOWER and self._spent_s > end_s:
                 found = CountDifference(uncounted="it is not slower, and there was no time for it")
             else:
-                found = count_both(run.duel.cases, self._a, self._b)
+                found = count_both(run.duel, self._a, self._b)
             run.duel = found.added_to(run.duel)
             self._on_update(self.duel())
 

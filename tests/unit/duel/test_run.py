@@ -17,6 +17,9 @@ from tests.unit.duel.played_sides import (
     outcomes,
     play,
 )
+from tests.works import make_site
+
+TRAINER = make_site(92, "self._scaler.step(", file="ddp_perf/worker/steps/trainer.py")
 
 
 @pytest.fixture
@@ -265,6 +268,18 @@ def test_the_counts_of_both_sides_are_compared_unless_they_were_before(clock, ca
 
     assert [(change.before, change.after) for change in counted.work] == [(1, 3)]
     assert uncounted.work is None
+
+
+@pytest.mark.parametrize(("package", "lines"), [("package", ()), ("other", (TRAINER,))])
+def test_a_line_of_this_package_is_edited_only_if_the_sides_import_different_ones(
+    clock, case, package, lines
+):
+    a = PlayedSide(clock, 1)
+    b = PlayedSide(clock, 2, work=3, site=TRAINER)
+
+    found = play(clock, a, b, [case], package=package).cases[0]
+
+    assert found.lines == lines
 
 
 def test_slower_cases_are_counted_first_and_whatever_it_takes(clock):
