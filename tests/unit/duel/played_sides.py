@@ -49,17 +49,19 @@ class PlayedSide(FakeLauncher):
         self._random = random.Random(seed)
         self._slower, self._noise, self._cpu_noise, self._cpu = slower, noise, cpu_noise, cpu
         self._changes = {"fails_at": None, "peak": 1000, "launch_s": LAUNCH_S, **changes}
-        self._is_warm = False
+        self._warm = set()  # the environments of the servers that run
         self.counted = []
         self.ends = 0
 
     def runtime(self, case=None):
-        self.clock.now += 0.0 if self._is_warm else self._changes.get("start_s", 0.0)
-        self._is_warm = True
+        environment = frozenset(case.env.items())
+        if environment not in self._warm:
+            self.clock.now += self._changes.get("start_s", 0.0)
+            self._warm.add(environment)
         return super().runtime(case)
 
     def close(self):
-        self._is_warm = False
+        self._warm.clear()
         self.ends += 1
 
     def count(self, request):
@@ -70,6 +72,7 @@ class PlayedSide(FakeLauncher):
         return make_work((self._site, {"count": self.work}))
 
     def _launch(self, request):
+        self.runtime(request.case)
         self.clock.now += self._changes["launch_s"]
         if self._changes.get("interrupt_at") == len(self.asked):
             raise KeyboardInterrupt

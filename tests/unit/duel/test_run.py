@@ -324,6 +324,14 @@ def test_each_look_is_at_forks_of_several_servers(clock, case):
     assert [side.ends for side in open_] == [3, 3]
 
 
+def test_the_start_of_a_server_is_in_the_time_of_no_launch(clock, case):
+    """The first look at two cases takes 36 s, and four servers 80 s."""
+    other = make_case(id="other", env={"OMP_NUM_THREADS": "2"})
+    sides = [PlayedSide(clock, seed, start_s=20.0) for seed in (1, 2)]
+
+    assert play(clock, *sides, [case, other], budget_s=120).outcome is EQUIVALENT
+
+
 def test_servers_that_start_slowly_are_not_renewed(clock, case):
     sides = [PlayedSide(clock, seed, noise=0.2, start_s=10.0) for seed in (1, 2)]
 
