@@ -119,6 +119,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
     target: Target | None = None  # that `value` is judged by, instead of a baseline
     value_interval: tuple[float, float] | None = None  # 99 %, of `value` over the launches
+    flops: tuple[int, int] | None = None  # of a step: stored, and now; of the metric "structure"
     nodes: tuple[NodeFinding, ...] = ()  # of the metric "nodes": each of them, the slowest first
 
     @property

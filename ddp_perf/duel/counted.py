@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.work import Site, StepWork
 from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.values import CaseDuel, SideCase
+from ddp_perf.duel.values import CaseDuel
 from ddp_perf.errors import LaunchError
 from ddp_perf.work.changes import work_changes
 from ddp_perf.work.counting import count_case
@@ -28,8 +28,9 @@ class CountDifference(NamedTuple):
         return replace(case, work=self.work, lines=self.lines, uncounted=self.uncounted)
 
 
-def count_both(cases: SideCase, a: OpenSide, b: OpenSide) -> CountDifference:
+def count_both(case: CaseDuel, a: OpenSide, b: OpenSide) -> CountDifference:
     """Count the step of a case on both sides."""
+    cases = case.cases
     if not (cases.a.trains and cases.b.trains):
         return CountDifference(uncounted="a collective by itself has no counts")
     counted: list[StepWork] = []
@@ -42,4 +43,7 @@ def count_both(cases: SideCase, a: OpenSide, b: OpenSide) -> CountDifference:
             return CountDifference(uncounted=f"side {side.name}: {found.detail}")
         counted.append(found)
     old, new = counted
-    return CountDifference(work=work_changes(old, new), lines=edited_lines(old, new))
+    # Other options run other lines of this package, which are no edit.
+    package_differs = a.prepared.package != b.prepared.package and not case.options
+    lines = edited_lines(old, new, package_differs=package_differs)
+    return CountDifference(work=work_changes(old, new), lines=lines)

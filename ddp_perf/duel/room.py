@@ -12,7 +12,7 @@ from ddp_perf.stats.duel.pair_plan import plan_pair_looks
 from ddp_perf.stats.duel.yardstick import CALIBRATION_LAUNCHES
 
 FIRST_LOOK = plan_pair_looks(1000)[0]  # pairs before the first verdict
-_MARGIN = 1.2  # of a suggested budget: launches do not all take equally long
+MARGIN = 1.2  # of a suggested budget: launches do not all take equally long
 
 
 def check_room(runs: Sequence[CaseRun], *, budget_s: float, spent_s: float) -> None:
@@ -56,4 +56,4 @@ def most_pairs(run: CaseRun, runs: Sequence[CaseRun], left_s: float) -> int:
 
 
 def _suggested(seconds: float) -> float:
-    return 30.0 * math.ceil(_MARGIN * seconds / 30)
+    return 30.0 * math.ceil(MARGIN * seconds / 30)

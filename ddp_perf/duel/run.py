@@ -84,7 +84,8 @@ class _DuelRun:
         self._order = random.Random(request.seed)
         self._began = datetime.datetime.now(datetime.timezone.utc)
         self._start = time.monotonic()
-        self._start_s = 0.0  # of a server of each side
+        self._start_s = 0.0  # of the servers of both sides
+        self._measured_s: float | None = None  # until the counts began; None: they did not
         self._runs = {cases.id: CaseRun(cases, a, b) for cases in request.matched.cases}
         self._tree = WatchedTree(a.prepared, b.prepared, request.matched.cases)
         self._conditions: dict[SideName, SideConditions] = {}
@@ -100,10 +101,12 @@ class _DuelRun:
         return [run for run in self._runs.values() if run.is_open]
 
     def prepare(self, capacity: Capacity) -> None:
-        """Start a server of each side, and find what differs without measuring it."""
+        """Start the servers of each side, and find what differs without measuring it."""
         cases = self._request.matched.cases
         for side in (self._a, self._b):
             self._conditions[side.name] = side_conditions(side, cases, capacity)
+            for each in cases:  # a server of its own must not start in the time of a launch
+                side.launcher.runtime(each.of(side.name))
         self._start_s = self._spent_s
         for run in self._runs.values():
             options = option_differences(run.duel.cases, self._a.prepared, self._b.prepared)
@@ -168,6 +171,7 @@ class _DuelRun:
         """Count the steps of both sides, those of slower cases first: the counts explain them."""
         if not self._request.counts:
             return
+        self._measured_s = self._spent_s
         end_s = self._spent_s + _OF_COUNTS * self._request.budget_s
         runs = sorted(
             self._runs.values(), key=lambda run: run.duel.outcome is not DuelOutcome.SLOWER
@@ -176,7 +180,7 @@ class _DuelRun:
             if run.duel.outcome is not DuelOutcome.SLOWER and self._spent_s > end_s:
                 found = CountDifference(uncounted="it is not slower, and there was no time for it")
             else:
-                found = count_both(run.duel.cases, self._a, self._b)
+                found = count_both(run.duel, self._a, self._b)
             run.duel = found.added_to(run.duel)
             self._on_update(self.duel())
 
@@ -202,6 +206,7 @@ class _DuelRun:
             b=self._b.prepared.side,
             began=self._began.isoformat(timespec="seconds"),
             wall_s=self._spent_s,
+            measured_s=self._spent_s if self._measured_s is None else self._measured_s,
             budget_s=self._request.budget_s,
             false_alarm_rate=self._request.false_alarm_rate,
             alpha=self._alpha,

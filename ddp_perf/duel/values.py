@@ -29,6 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     kind: SideKind
     label: str  # for people: "main (3f2a1c9)"
     commit: str | None = None  # full hash of a revision; of the tree: HEAD, if it is in git
+    changed: bool | None = None  # the tree has edits that are not committed; None: unknown
 
 
 class PreparedSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +166,7 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
     b: Side
     began: str  # ISO 8601, UTC
     wall_s: float
+    measured_s: float | None = None  # of wall_s: until the counts began
     budget_s: float
     false_alarm_rate: float  # of any SLOWER, and as much of any FASTER, if nothing differs
     alpha: float  # of the verdict on the time of a case: its share of that rate

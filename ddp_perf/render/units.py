@@ -50,6 +50,11 @@ def short_percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def rounded_percent(share: float) -> str:
+    """Write a share as people say it: ``24 %``, ``4.2 %``."""
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
+
+
 def at_most_percent(share: float) -> str:
     """Write an upper bound, rounded up: ``4.1 %``, ``23 %``."""
     digits = 0 if share >= 0.1 else 1

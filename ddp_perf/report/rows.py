@@ -17,6 +17,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
+from ddp_perf.report.in_words import in_words
 from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import cause_line
@@ -99,6 +100,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     pcie_bytes_per_s: float | None = None
     nvlink_bytes_per_s: float | None = None
     nvlink_share: float | None = None
+    in_words: str | None = None  # how it differs from its baseline: "24 % slower, 33 % more FLOPs"
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +186,7 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
         **_judged(result, case_id),
         **_measured(result, case),
         **_used(result, case),
+        in_words=in_words(result, case_id),
     )
 
 

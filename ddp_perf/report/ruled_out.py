@@ -53,8 +53,9 @@ def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     cases = counted(len(findings), "case")
     if not bounds:
         return f"{metric.title}: nothing is ruled out in {cases}: {without}"
-    beyond = f" beyond {at_most_percent(max(bounds) - 1)}" if max(bounds) > 1 else ""
-    what = f"no slow-down{beyond} in {len(bounds)} of {cases} (99.5 % confidence each)"
+    slower = f"slower by at most {at_most_percent(max(bounds) - 1)}"
+    what = f"{slower if max(bounds) > 1 else 'not slower'} in {len(bounds)} of {cases}"
+    what += " (99.5 % confidence each)"
     return f"{metric.title}: {what}{without and '; '}{without}"
 
 

@@ -13,13 +13,24 @@ from ddp_perf.core.work import Site, StepWork
 from ddp_perf.work.amounts import Amount, amounts_by_site
 from ddp_perf.work.sites import match_sites
 
+_PACKAGE = "ddp_perf/"
 
-def edited_lines(old: StepWork, new: StepWork) -> tuple[Site, ...]:
+
+def edited_lines(
+    old: StepWork, new: StepWork, *, package_differs: bool = False
+) -> tuple[Site, ...]:
     """Return the new and edited lines that do more than the old ones in their places.
 
     The one with most additional FLOPs comes first, then bytes, then numbers of anything. A renamed
-    line, which does as much as before, is none of them.
+    line, which does as much as before, is none of them. A line of this package runs anew for an
+    edit of the user's, too: it is returned only if the package differs, and no other line is there.
     """
+    lines = _grown_lines(old, new)
+    users = tuple(line for line in lines if not line.file.startswith(_PACKAGE))
+    return users or (lines if package_differs else ())
+
+
+def _grown_lines(old: StepWork, new: StepWork) -> tuple[Site, ...]:
     known = {(site.file, site.text) for site in old.sites}
     matched = match_sites(old, new)
     before = _all(old, matched.old)

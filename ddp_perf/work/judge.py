@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.core.work import Site, StepWork
+from ddp_perf.core.work import StepWork
 from ddp_perf.render.units import counted as number_of
 from ddp_perf.work.baseline import StoredWork, WorkBaseline, torch_minor
 from ddp_perf.work.changes import grows, shrinks, work_changes
@@ -17,7 +17,6 @@ from ddp_perf.work.options import option_changes
 from ddp_perf.work.text import change_sentence, in_all
 from ddp_perf.work.values import WorkChange, WorkVerdict
 
-_PACKAGE = "ddp_perf/"
 # Of the operations of a step. A call takes about a tenth of the time in which the host dispatches
 # an operation, so these are a thousandth of the host's work: a function was extracted, or inlined.
 _SMALL_SHARE = 0.01
@@ -31,6 +30,7 @@ def judge_work(
     *,
     torch: str,
     suite_file: Path | None = None,
+    package_differs: bool = False,
 ) -> WorkVerdict:
     """Judge the counted step of a case by what is stored for it.
 
@@ -38,7 +38,8 @@ def judge_work(
     the model: fewer FLOPs, parameters or bytes to send. Only less is an IMPROVEMENT. Work that only
     moved is INCONCLUSIVE. ``baselines`` are those of this version of torch and of the others,
     nearest first; another version counts other operations, so its counts are shown and decide
-    nothing. No reason states a remedy.
+    nothing. No reason states a remedy. ``package_differs``: an edited line may be one of this
+    package, whose code may be another one than that of the stored counts.
     """
     found = comparison_of(case, baselines, torch)
     if found is None:
@@ -69,7 +70,10 @@ def judge_work(
         reason=reason,
         changes=changes,
         options=options,
-        lines=_edited(stored.step, counted, options) if changes else (),
+        # Other options run other lines of this package, which are no edit.
+        lines=edited_lines(stored.step, counted, package_differs=package_differs and not options)
+        if changes
+        else (),
     )
 
 
@@ -77,16 +81,6 @@ def _is_of_size(change: WorkChange) -> bool:
     """Return whether only sizes differ: kernels that compute may allocate what others do not."""
     same = change.before == change.after and change.moved_from is None
     return change.kind == "memory" or (same and not change.flops)
-
-
-def _edited(old: StepWork, new: StepWork, options: Sequence[str]) -> tuple[Site, ...]:
-    """Return the edited lines: the user's, or else this package's.
-
-    Other options of a suite run other lines of this package, which are no edit.
-    """
-    lines = edited_lines(old, new)
-    users = tuple(line for line in lines if not line.file.startswith(_PACKAGE))
-    return users if users or options else lines
 
 
 def comparison_of(

@@ -13,6 +13,7 @@ from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
+from ddp_perf.launch.environment import package_directory
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.work.baseline import WorkBaseline, merge_work
@@ -87,7 +88,14 @@ class WorkSession:
         if isinstance(work, LaunchFailure):
             return work
         file = suite_file(case.suite, self._suites)
-        verdict = judge_work(case, work, stored, torch=torch, suite_file=file)
+        verdict = judge_work(
+            case,
+            work,
+            stored,
+            torch=torch,
+            suite_file=file,
+            package_differs=package_directory() == self._root.absolute(),
+        )
         entries = (baseline.of(case) for baseline in stored)
         before = next((entry.step for entry in entries if entry is not None), None)
         counted = CountedCase(case=case, work=work, stored=before, verdict=verdict)

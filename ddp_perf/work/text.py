@@ -188,8 +188,9 @@ def _where(change: WorkChange) -> str:
     if not change.places:
         return text
     first: Place = change.places[0]
-    if first.site.module:
-        text += f" of {first.site.module}" if text else f", in {first.site.module}"
+    module = first.site.module
+    if not set(module) <= set("*."):  # a Sequential in a Sequential has no name
+        text += f" of {module}" if text else f", in {module}"
     text += f" ({place_text(first.site)})"
     lines = {(place.site.file, place.site.line) for place in change.places}
     others = len(lines) - 1

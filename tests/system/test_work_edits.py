@@ -95,7 +95,7 @@ def test_an_edit_of_an_included_workload_is_red_and_named(tmp_path, suite, edit)
 
     entry = StoredWork(options=case.work(), step=count(ROOT))
     baseline = WorkBaseline(suite=case.suite, torch=TORCH, cases={case.id: entry})
-    verdict = judge_work(case, count(tmp_path), [baseline], torch=TORCH)
+    verdict = judge_work(case, count(tmp_path), [baseline], torch=TORCH, package_differs=True)
 
     assert verdict.outcome is Outcome.REGRESSION, verdict.reason
     assert edit.line in verdict_lines(verdict)[1], "\n".join(verdict_lines(verdict))

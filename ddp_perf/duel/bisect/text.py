@@ -47,7 +47,7 @@ def bisect_text(result: BisectResult, width: int) -> str:
         _table(result.asked, width),
         _bars(result, width),
         wrapped([*_notes(result), f"launches: {result.log}"], width),
-        [f"next: {_next_command(result)}"],
+        [f"next: {command}"] if (command := _next_command(result)) is not None else [],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -211,13 +211,17 @@ def _notes(result: BisectResult) -> Iterator[str]:
     yield f"{counted(result.launches, 'launch')}, {describe_duration(result.wall_s)} in all."
 
 
-def _next_command(result: BisectResult) -> str:
+def _next_command(result: BisectResult) -> str | None:
+    """Return the command that goes on, or None if there is nothing to find.
+
+    It is no duel of both ends: that is what the search began with.
+    """
     if result.outcome == "found":
         first = result.culprits[0]
         if len(first.commits) == 1:
             return f"git show {first.commits[0].short}"
         return f"git log -p --first-parent {first.before.short}..{first.commits[-1].short}"
-    good, bad = result.line.commits[0].short, result.line.commits[-1].short
     if result.outcome == "not slower":
-        return f"ddp-perf duel {good} {bad} --case {result.case_id}"
+        return "ddp-perf doctor" if result.duel.outcome is DuelOutcome.UNDECIDED else None
+    good, bad = result.line.commits[0].short, result.line.commits[-1].short
     return f"ddp-perf bisect --good {good} --bad {bad} --case {result.case_id}"

@@ -42,7 +42,9 @@ def _tree(name: SideName, root: Path) -> Side:
         return Side(name=name, spec=".", kind="tree", label="the tree")
     changes = ", with changes" if head.changed else ""
     label = f"the tree ({head.commit[:_SHORT]}{changes})"
-    return Side(name=name, spec=".", kind="tree", label=label, commit=head.commit)
+    return Side(
+        name=name, spec=".", kind="tree", label=label, commit=head.commit, changed=head.changed
+    )
 
 
 def _prefixed(text: str, name: SideName, prefix: str, rest: str) -> Side:

@@ -61,7 +61,7 @@ class DuelledCase(MeasuredCase):
             pytest.skip(
                 f"{metric_title(metric)} does not decide here: {verdict.why or 'see the table'}"
             )
-        text = self._text(verdict)
+        text = self._text(verdict, metric)
         if verdict.verdict.outcome is DuelOutcome.SLOWER:
             self._describe(failed=True)
             pytest.fail(text, pytrace=False)
@@ -83,15 +83,21 @@ class DuelledCase(MeasuredCase):
                 f" {self._one.structure}"
             )
 
-    def _text(self, one: MetricDuel) -> str:
-        """Return the verdict with its interval and reason; of a slower case, also the cause."""
+    def _text(self, one: MetricDuel, asked: str) -> str:
+        """Return the verdict with its interval and reason; of a slower case, also the cause.
+
+        If another metric decides in the place of the ``asked`` one, that one's ratio is beside it.
+        """
         verdict = one.verdict
-        head = f"{verdict.outcome.value}: {metric_title(one.metric)} of {one.case_id}"
-        if verdict.ratio is not None:
-            head += f": B ÷ A {verdict.ratio:.3f}"
-        if verdict.interval is not None:
-            head += " ({:.3f} to {:.3f})".format(*verdict.interval)
-        lines = [f"{head}, after {verdict.pairs} pairs", verdict.reason]
+        head = f"{verdict.outcome.value}: {metric_title(asked)} of {one.case_id}"
+        if one.metric != asked:
+            head += f", by {metric_title(one.metric)}"
+        lines = [f"{head}{_ratio(one)}, after {verdict.pairs} pairs", verdict.reason]
+        lines += [
+            f"{metric_title(asked)}{_ratio(beside)}, {beside.verdict.outcome.value}"
+            for beside in self._one.metrics
+            if beside.metric == asked != one.metric
+        ]
         if one.why:
             lines.append(one.why)
         if verdict.outcome is DuelOutcome.UNDECIDED:
@@ -187,6 +193,15 @@ def _causes(duel: Duel, one: CaseDuel) -> list[str]:
     report = duel_report(duel)
     row = next(row for row in report.rows if row.case == one.id)
     return cause_lines(row, report, _MOST_CHANGES)
+
+
+def _ratio(one: MetricDuel) -> str:
+    """Write the ratio and its interval, if there are any: ``: B ÷ A 1.100 (1.080 to 1.120)``."""
+    verdict = one.verdict
+    text = "" if verdict.ratio is None else f": B ÷ A {verdict.ratio:.3f}"
+    return (
+        text if verdict.interval is None else text + " ({:.3f} to {:.3f})".format(*verdict.interval)
+    )
 
 
 def _what_it_takes(one: MetricDuel) -> str:

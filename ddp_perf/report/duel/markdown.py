@@ -109,9 +109,9 @@ def _table(report: DuelReport) -> list[str]:
 
 def _cells(row: DuelRow) -> Iterator[list[str]]:
     sign = SIGNS[row.status]
-    if not row.shown:
+    if not row.tabled:
         yield [row.case, f"{sign} {row.verdict}", *["–"] * 7]
-    for place, one in enumerate(row.shown):
+    for place, one in enumerate(row.tabled):
         first = place == 0
         seen = one.verdict.minimum_detectable
         yield [

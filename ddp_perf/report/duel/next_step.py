@@ -8,6 +8,7 @@ import statistics
 
 from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.work import Site
+from ddp_perf.duel.room import FIRST_LOOK, MARGIN
 from ddp_perf.duel.values import CaseDuel, Duel
 from ddp_perf.render.units import counted
 from ddp_perf.report.next_step import NextStep
@@ -16,7 +17,6 @@ from ddp_perf.work.text import place_text
 
 _REVISIONS = ("tree", "revision")
 _ENVIRONMENTS = ("tree", "env", "python", "packages")  # that can be swapped part by part
-_MARGIN = 1.2  # of a budget: the number of pairs is about right
 
 
 def after_duel(duel: Duel) -> NextStep | None:
@@ -103,7 +103,8 @@ def _between_revisions(duel: Duel, case: CaseDuel) -> NextStep | None:
     if line is not None:
         why = f"side B does more at {place_text(line)}; see the change"
         return NextStep(why=why, command=shlex.join(["git", "diff", *sides]))
-    if case.options or a.commit == b.commit:
+    if case.options or a.commit == b.commit or b.changed:
+        # No commit has an edit of the tree: a search would find nothing.
         return NextStep(why="see the change", command=shlex.join(["git", "diff", *sides]))
     bad = "HEAD" if b.kind == "tree" else b.spec
     return NextStep(
@@ -122,7 +123,8 @@ def _after_undecided(duel: Duel, undecided: list[CaseDuel]) -> NextStep:
     seconds = sum(_seconds(case, more) for case, more in wanted)
     if duel.command is not None:
         seconds += sum(_seconds(case, 0) for case in duel.cases if case not in undecided)
-    budget_s = 60.0 * math.ceil(max(_MARGIN * seconds, duel.budget_s) / 60)
+    needed_s = MARGIN * seconds * _with_all_else(duel)
+    budget_s = 60.0 * math.ceil(max(needed_s, duel.budget_s) / 60)
     fewest, most = (choose(more for _, more in wanted) for choose in (min, max))
     number = counted(most, "more pair") if fewest == most else f"{fewest} to {most} more pairs"
     chosen = () if len(wanted) == len(duel.cases) else tuple(case for case, _ in wanted)
@@ -133,8 +135,28 @@ def _after_undecided(duel: Duel, undecided: list[CaseDuel]) -> NextStep:
 
 
 def _seconds(case: CaseDuel, more: int) -> float:
-    """Return the time of a new duel of the case that makes so many pairs more."""
+    """Return the time of the launches of a new duel of the case that makes so many pairs more.
+
+    It has at least the pairs of the first look: a budget without room for them is refused.
+    """
     if not case.pairs:
         return 0.0
     of_pair = statistics.median(pair.a.wall_s + pair.b.wall_s for pair in case.pairs)
-    return (len(case.pairs) + more) * of_pair + sum(launch.wall_s for launch in case.aa)
+    pairs = max(FIRST_LOOK, len(case.pairs) + more)
+    return pairs * of_pair + sum(launch.wall_s for launch in case.aa)
+
+
+def _with_all_else(duel: Duel) -> float:
+    """Return how many times as long as its launches the duel took: servers start, drivers wait.
+
+    It is 1 where only the time of the launches is known.
+    """
+    launches = [
+        launch
+        for case in duel.cases
+        for launch in (*case.aa, *(one for pair in case.pairs for one in (pair.a, pair.b)))
+    ]
+    launched_s = sum(launch.wall_s for launch in launches)
+    if not launched_s or duel.measured_s is None:
+        return 1.0
+    return max(1.0, duel.measured_s / launched_s)

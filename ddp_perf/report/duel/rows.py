@@ -94,7 +94,14 @@ class DuelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> list[MetricDuel]:
+        """The verdicts with a reason: on the step, and the others that a reader must see."""
         return [*([] if self.step is None else [self.step]), *self.others]
+
+    @property
+    def tabled(self) -> list[MetricDuel]:
+        """The verdicts shown, and always that on the wall time of the step: a user waits for it."""
+        wall = [one for one in self.metrics if one.metric == STEP_TIME.name]
+        return [*self.shown[:1], *(one for one in wall if one not in self.shown), *self.shown[1:]]
 
 
 class DuelReport(msgspec.Struct, frozen=True, kw_only=True):

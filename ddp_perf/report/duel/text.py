@@ -91,7 +91,7 @@ def _table(report: DuelReport, width: int) -> list[str]:
 
 def _cells(row: DuelRow) -> list[list[str]]:
     """Return the cells of each verdict of a case. A failure takes the place of that on the step."""
-    lines = [_verdict_cells(one) for one in row.shown]
+    lines = [_verdict_cells(one) for one in row.tabled]
     if row.failures or not lines:
         step = lines[0][:-1] if row.step is not None else [ABSENT] * (len(_HEADINGS) - 1)
         lines[:1] = [[*step, row.verdict]]

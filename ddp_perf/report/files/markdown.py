@@ -81,7 +81,8 @@ def _first(rows: Sequence[CaseRow]) -> Sequence[CaseRow]:
 
 
 def _found(row: CaseRow) -> str:
-    return row.reason if row.cause is None else f"{row.reason}; why: {row.cause}"
+    reason = row.reason if row.in_words is None else f"{row.in_words}; {row.reason}"
+    return reason if row.cause is None else f"{reason}; why: {row.cause}"
 
 
 def markdown_escaped(text: str) -> str:

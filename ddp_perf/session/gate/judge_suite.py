@@ -31,7 +31,7 @@ from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, sl
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
-from ddp_perf.session.gate.structure import judge_structure, with_flops
+from ddp_perf.session.gate.structure import compared_flops, judge_structure, with_flops
 from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
@@ -186,11 +186,11 @@ def _refused(
 
 def _judge_structure(measurement: Measurement, context: JudgingContext) -> Finding:
     """Judge the structure, which needs neither this machine's sessions nor an undisturbed one."""
-    case, remedies = measurement.case, context.remedies
-    stored = context.baseline.cases.get(case.id)
+    case, launches, torch = measurement.case, measurement.launches, context.environment.torch
+    stored, remedies = context.baseline.cases.get(case.id), context.remedies
     own = own_structure(case, stored)
-    verdict = judge_structure(case, measurement.launches, own, context.structures)
-    verdict = with_flops(verdict, measurement.launches, case, stored, context.environment.torch)
+    verdict = judge_structure(case, launches, own, context.structures)
+    verdict = with_flops(verdict, launches, case, stored, torch)
     remedy = {
         Outcome.NO_BASELINE: remedies.no_such_case,
         Outcome.INCOMPARABLE: remedies.other_work,
@@ -198,8 +198,8 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     }.get(verdict.outcome, remedies.other_structure)
     if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
-    launches = len(measurement.launches)
-    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+    flops, count = compared_flops(launches, case, stored, torch), len(launches)
+    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
 
 
 def _judge_loss(

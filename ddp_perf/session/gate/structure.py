@@ -114,6 +114,21 @@ def with_flops(
     return Verdict(outcome=Outcome.REGRESSION, reason=f"{before}; {change}")
 
 
+def compared_flops(
+    launches: Sequence[LaunchResult], case: Case, stored: CaseBaseline | None, torch: str
+) -> tuple[int, int] | None:
+    """Return the stored FLOPs of a step and those of this session, or None if they do not compare.
+
+    They do not either if launches counted different steps.
+    """
+    if stored is None or not stored.flops or not is_comparable(stored, case):
+        return None
+    if _not_compared(launches, case, stored, torch) is not None:
+        return None
+    now = counted_flops(launches)
+    return None if now is None else (stored.flops, now)
+
+
 def _amount(before: int, counts: Sequence[int]) -> str:
     if before < counts[0]:
         return "more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 
 import pytest
@@ -126,6 +127,18 @@ def test_a_budget_without_room_is_refused_with_one_that_would_do(duel):
 
     assert done.exit_code == 4
     assert "raise it to 30s" in done.stderr
+
+
+def test_the_budget_that_an_undecided_duel_advises_is_accepted_and_decides(duel):
+    """Nothing but the clock shows that the server starts for 10 s, and each launch waits for 3."""
+    duel.b = {"noise": 0.15, "slower": 1.15, "start_s": 10.0, "launch_s": 4.0}
+
+    first = duel(".", "--budget", "60s")
+    command = first.stdout.splitlines()[-1].removeprefix("next: ddp-perf duel . ")
+    again = duel(*shlex.split(command))
+
+    assert "UNDECIDED" in first.stdout
+    assert again.exit_code == 1, again.output
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -13,7 +13,7 @@ from ddp_perf.duel.run import DuelRequest, run_duel
 from ddp_perf.duel.values import PreparedSide, Side, SideCase
 from ddp_perf.errors import LaunchError
 from tests.builders import CPU_S, FakeLauncher, make_capacity, make_failure, make_launch
-from tests.works import make_operation, make_step_work
+from tests.works import SITE, make_work
 
 LAUNCH_S = 1.0
 
@@ -36,7 +36,8 @@ class PlayedSide(FakeLauncher):
 
     The CPU time of a step has the noise `cpu_noise`. `fails_at`: the number of the launch that
     fails; `peak`: bytes; `stall_s`: of one step of each launch; `launch_s`, `start_s`,
-    `count_s`: of the clock, for a launch, the start of a server, and a count. `counted` are the ids
+    `count_s`: of the clock, for a launch, the start of a server, and a count; `work`, `site`: how
+    many operations are counted, and where. `counted` are the ids
     of counted cases, `ends` how often servers ended.
     """
 
@@ -44,20 +45,23 @@ class PlayedSide(FakeLauncher):
         super().__init__(self._launch)
         self.clock = clock
         self.work = changes.pop("work", 1)
+        self._site = changes.pop("site", SITE)
         self._random = random.Random(seed)
         self._slower, self._noise, self._cpu_noise, self._cpu = slower, noise, cpu_noise, cpu
         self._changes = {"fails_at": None, "peak": 1000, "launch_s": LAUNCH_S, **changes}
-        self._is_warm = False
+        self._warm = set()  # the environments of the servers that run
         self.counted = []
         self.ends = 0
 
     def runtime(self, case=None):
-        self.clock.now += 0.0 if self._is_warm else self._changes.get("start_s", 0.0)
-        self._is_warm = True
+        environment = frozenset(case.env.items())
+        if environment not in self._warm:
+            self.clock.now += self._changes.get("start_s", 0.0)
+            self._warm.add(environment)
         return super().runtime(case)
 
     def close(self):
-        self._is_warm = False
+        self._warm.clear()
         self.ends += 1
 
     def count(self, request):
@@ -65,9 +69,10 @@ class PlayedSide(FakeLauncher):
         self.counted.append(request.case.id)
         if self._changes.get("cannot_count"):
             raise LaunchError("no server")
-        return make_step_work(operations=(make_operation(count=self.work),))
+        return make_work((self._site, {"count": self.work}))
 
     def _launch(self, request):
+        self.runtime(request.case)
         self.clock.now += self._changes["launch_s"]
         if self._changes.get("interrupt_at") == len(self.asked):
             raise KeyboardInterrupt
@@ -101,9 +106,12 @@ class Clock:
         monkeypatch.setattr("time.monotonic", lambda: self.now)
 
 
-def play(clock, a, b, cases, *, seed=1, missing=(), updates=None, **request):
-    """Run a duel of played sides, and return it."""
-    sides = (OpenSide(make_prepared("A"), a), OpenSide(make_prepared("B"), b))
+def play(clock, a, b, cases, *, seed=1, missing=(), updates=None, package="package", **request):
+    """Run a duel of played sides, and return it. `package` is the ddp_perf of side B."""
+    sides = (
+        OpenSide(make_prepared("A"), a),
+        OpenSide(make_prepared("B", package=Path(package)), b),
+    )
     both = [case if isinstance(case, SideCase) else SideCase(a=case, b=case) for case in cases]
     matched = MatchedCases(cases=tuple(both), missing=tuple(missing))
     notes = [] if updates is None else updates

@@ -17,6 +17,9 @@ from tests.unit.duel.played_sides import (
     outcomes,
     play,
 )
+from tests.works import make_site
+
+TRAINER = make_site(92, "self._scaler.step(", file="ddp_perf/worker/steps/trainer.py")
 
 
 @pytest.fixture
@@ -267,6 +270,18 @@ def test_the_counts_of_both_sides_are_compared_unless_they_were_before(clock, ca
     assert uncounted.work is None
 
 
+@pytest.mark.parametrize(("package", "lines"), [("package", ()), ("other", (TRAINER,))])
+def test_a_line_of_this_package_is_edited_only_if_the_sides_import_different_ones(
+    clock, case, package, lines
+):
+    a = PlayedSide(clock, 1)
+    b = PlayedSide(clock, 2, work=3, site=TRAINER)
+
+    found = play(clock, a, b, [case], package=package).cases[0]
+
+    assert found.lines == lines
+
+
 def test_slower_cases_are_counted_first_and_whatever_it_takes(clock):
     a = PlayedSide(clock, 1, count_s=100)
     b = PlayedSide(clock, 2, slower={"case2": 1.3, "case3": 1.3}, count_s=100)
@@ -307,6 +322,14 @@ def test_each_look_is_at_forks_of_several_servers(clock, case):
 
     assert [side.ends for side in decided] == [1, 1]
     assert [side.ends for side in open_] == [3, 3]
+
+
+def test_the_start_of_a_server_is_in_the_time_of_no_launch(clock, case):
+    """The first look at two cases takes 36 s, and four servers 80 s."""
+    other = make_case(id="other", env={"OMP_NUM_THREADS": "2"})
+    sides = [PlayedSide(clock, seed, start_s=20.0) for seed in (1, 2)]
+
+    assert play(clock, *sides, [case, other], budget_s=120).outcome is EQUIVALENT
 
 
 def test_servers_that_start_slowly_are_not_renewed(clock, case):

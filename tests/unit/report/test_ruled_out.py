@@ -29,13 +29,13 @@ def bounded(upper, outcome=Outcome.PASS, **changes):
 
 def test_a_session_that_passes_has_one_short_line_with_the_largest_bound():
     assert lines_of(*map(bounded, (1.08, 1.1512, 0.97, 1.1))) == [
-        "step time: no slow-down beyond 16 % in 4 of 4 cases (99.5 % confidence each)"
+        "step time: slower by at most 16 % in 4 of 4 cases (99.5 % confidence each)"
     ]
 
 
 def test_faster_cases_have_no_slow_down_at_all():
     assert lines_of(*map(bounded, (0.8, 0.9, 1.0, 0.97))) == [
-        "step time: no slow-down in 4 of 4 cases (99.5 % confidence each)"
+        "step time: not slower in 4 of 4 cases (99.5 % confidence each)"
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_case_without_a_bound_is_counted_with_the_reason(outcome, changes, rea
     without = {"outcome": outcome, **changes}
 
     assert lines_of(bounded(1.2), without, without, bounded(1.04)) == [
-        f"step time: no slow-down beyond 20 % in 2 of 4 cases (99.5 % confidence each); 2 {reason}"
+        f"step time: slower by at most 20 % in 2 of 4 cases (99.5 % confidence each); 2 {reason}"
     ]
 
 
@@ -114,7 +114,7 @@ def test_what_may_decide_the_undecided_cases_follows_without_a_promise(undecided
     open_ = [bounded(1.23, Outcome.INCONCLUSIVE, **each) for each in undecided]
 
     assert lines_of(bounded(1.05), *open_, bounded(1.05)) == [
-        "step time: no slow-down beyond 23 % in 4 of 4 cases (99.5 % confidence each)",
+        "step time: slower by at most 23 % in 4 of 4 cases (99.5 % confidence each)",
         *lines,
     ]
 
@@ -144,6 +144,6 @@ def test_verdicts_that_no_test_asserts_are_left_out():
     waiting = bounded(1.3, Outcome.INCONCLUSIVE, more_sessions=2)
 
     assert lines_of(bounded(1.1), bounded(1.2), waiting, waiting, asserted=asserted) == [
-        "step time: no slow-down beyond 20 % in 2 of 2 cases (99.5 % confidence each)"
+        "step time: slower by at most 20 % in 2 of 2 cases (99.5 % confidence each)"
     ]
     assert lines_of(*[bounded(1.1)] * 4, asserted={}) == []

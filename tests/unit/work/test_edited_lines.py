@@ -49,3 +49,15 @@ def test_a_new_line_that_only_calls_is_the_edit_and_not_what_it_doubles():
     new = calling(new, line("model(model(x))", 5), count=2)
 
     assert texts(old, new) == ["model(model(x))"]
+
+
+def test_a_line_of_this_package_that_runs_anew_is_no_edit_unless_the_package_differs():
+    """An optimizer with a `step` of its own is called by the Trainer, whose code is as before."""
+    old = make_work((line("y = f(x)"), {"flops": 10}))
+    trainer = make_site(92, text="self._scaler.step(", file="ddp_perf/worker/steps/trainer.py")
+    new = calling(make_work((line("y = f(x)"), {"flops": 10})), trainer)
+
+    assert edited_lines(old, new) == ()
+    assert edited_lines(old, new, package_differs=True) == (trainer,)
+    own = calling(make_work((line("y = g(x)", 3), {"flops": 20})), trainer)
+    assert [site.text for site in edited_lines(old, own, package_differs=True)] == ["y = g(x)"]

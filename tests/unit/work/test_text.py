@@ -83,6 +83,13 @@ def test_each_change_has_its_sentence(made, sentence):
     assert change_sentence(made) == sentence
 
 
+def test_a_module_without_a_name_is_no_place():
+    nameless = (Place(site=msgspec.structs.replace(SITE, module="*.*"), count=2),)
+    assert change_sentence(change(phase="backward", places=nameless)) == (
+        "+2 aten.clone (float32), in backward (my_model.py:42 Block.forward)"
+    )
+
+
 def test_a_summary_leaves_the_place_out():
     made = change(phase="backward", places=HERE)
     assert change_summary(made) == "+2 aten.clone (float32)"

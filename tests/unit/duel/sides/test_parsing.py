@@ -28,6 +28,7 @@ def test_the_tree_is_labelled_with_its_commit_and_whether_it_has_changes(project
     short = project.first[:7]
     assert (clean.kind, clean.commit, clean.label) == ("tree", project.first, f"the tree ({short})")
     assert changed.label == f"the tree ({short}, with changes)"
+    assert (clean.changed, changed.changed) == (False, True)
 
 
 def test_the_tree_needs_no_git(tmp_path):

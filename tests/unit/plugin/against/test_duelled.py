@@ -110,13 +110,19 @@ def test_red_precedes_undecided(against):
 
 def test_cpu_time_may_decide_in_the_place_of_the_step_time(against):
     why = "the hypervisor takes time"
-    against.changes[1, "step_time"] = {"decides": False, "why": why}
+    wall = {"decides": False, "why": why, "ratio": 1.07, "interval": (0.95, 1.2)}
+    against.changes[1, "step_time"] = wall
     against.outcomes = {(1, "step_time"): UNDECIDED_YET, (1, "cpu_time"): SLOWER}
 
     done = against.run("-k", "throughput and ws1")
 
     done.assert_outcomes(failed=1, deselected=JUDGED + LOSSES - 1)
-    done.stdout.fnmatch_lines([f"SLOWER: CPU time of a step of {ONE}*"])
+    done.stdout.fnmatch_lines(
+        [
+            f"SLOWER: step time of {ONE}, by CPU time of a step: B ÷ A 1.000 *",
+            "step time: B ÷ A 1.070 (0.950 to 1.200), UNDECIDED",
+        ]
+    )
 
 
 def test_a_metric_that_does_not_decide_is_skipped_and_never_undecided(against):

@@ -38,6 +38,10 @@ def undecided(case, *, more, **changes):
     return make_case_duel(UNDECIDED, case, metrics=(metric,), **changes)
 
 
+def wait(launch, wall_s=10.0):
+    return msgspec.structs.replace(launch, wall_s=wall_s)
+
+
 def test_nothing_is_left_to_do_after_an_equal_or_faster_side():
     assert command_after(make_case_duel(DuelOutcome.EQUIVALENT)) is None
     assert command_after(make_case_duel(DuelOutcome.FASTER)) is None
@@ -70,6 +74,13 @@ def test_changes_that_are_not_committed_are_not_bisected():
     assert command_after(make_case_duel(SLOWER), b=uncommitted) == "git diff main"
 
 
+def test_a_search_over_commits_would_not_find_an_edit_of_the_tree_alone():
+    edited = msgspec.structs.replace(TREE, changed=True)
+    assert command_after(make_case_duel(SLOWER), b=edited) == "git diff main"
+    clean = msgspec.structs.replace(TREE, changed=False)
+    assert "bisect" in command_after(make_case_duel(SLOWER), b=clean)
+
+
 def test_environments_are_bisected_if_more_than_one_thing_differs():
     case = make_case_duel(SLOWER, ONE)
     words = shlex.split(command_after(case, a=OLD, b=VARIABLE, differences=TWO_DIFFERENCES))
@@ -96,6 +107,21 @@ def test_an_undecided_case_is_measured_alone_with_a_budget_for_all_its_pairs():
 
 def test_the_budget_is_never_smaller_than_the_one_that_was_not_enough():
     assert command_after(undecided(ONE, more=1), budget_s=600.0).endswith("--budget 10m")
+
+
+def test_a_budget_has_room_for_all_that_the_duel_took_beside_its_launches():
+    """Servers that start and a driver that waits took as long as the launches did: 8 s."""
+    case = undecided(ONE, more=96)
+    assert command_after(case, budget_s=60.0, wall_s=99.0, measured_s=16.0).endswith("--budget 8m")
+
+
+def test_a_budget_has_room_for_the_first_look():
+    long = tuple(
+        msgspec.structs.replace(pair, a=wait(pair.a), b=wait(pair.b))
+        for pair in make_case_duel(UNDECIDED, ONE).pairs[:3]
+    )
+    found = command_after(undecided(ONE, more=1, pairs=long), budget_s=60.0, measured_s=60.0)
+    assert found.endswith("--budget 3m")  # six pairs of 20 s, and a fifth
 
 
 def test_the_options_of_the_suite_and_the_tolerance_are_repeated():

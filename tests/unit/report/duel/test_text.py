@@ -106,6 +106,14 @@ def test_a_figure_that_does_not_decide_is_shown_only_if_it_is_certain_and_differ
     assert "which does not decide (it has stalls): SLOWER" in " ".join(loud.split())
 
 
+def test_the_wall_time_of_the_step_has_a_line_where_cpu_time_decides():
+    cpu = make_metric_duel(ONE, EQUIVALENT, metric="cpu_time")
+    wall = make_metric_duel(ONE, UNDECIDED, ratio=1.07, decides=False, why="it is unsteady")
+    text = shown(make_case_duel(EQUIVALENT, ONE, metrics=(cpu, wall)))
+    assert "(UNDECIDED)" in line_with(text, " 1.070 ")
+    assert "it is unsteady" not in text
+
+
 def test_the_reason_why_cpu_time_decides_is_stated_once():
     cases = [
         make_case_duel(

@@ -173,7 +173,7 @@ def test_markdown_shows_cases_that_are_not_green_first_with_reasons(summary):
 
     first, _, rest = text.partition("<details>")
     assert first.startswith("## ❌ RED: 2 of 4 cases failed, 1 undecided, 1 passed")
-    assert f"- **{TWO.id}**: because; why: communication" in first.replace("\\", "")
+    assert f"- **{TWO.id}**: 20 % slower; because; why: communication" in first.replace("\\", "")
     assert ONE.id not in first
     assert ONE.id in rest
 
@@ -186,7 +186,7 @@ def test_markdown_begins_with_what_is_ruled_out():
     lines = summary_markdown(report_summary([result], complete=True)).splitlines()
 
     assert lines[2] == (
-        "- quick: step time: no slow-down beyond 4.0 % in 1 of 1 case (99.5 % confidence each)"
+        "- quick: step time: slower by at most 4.0 % in 1 of 1 case (99.5 % confidence each)"
     )
 
 

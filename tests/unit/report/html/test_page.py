@@ -82,14 +82,14 @@ def test_the_first_screen_shows_failures_reasons_and_intervals(page):
     for text in (
         "✗ RED",
         "2 of 4 cases failed, 1 undecided, 1 passed",
-        TWO.id,
+        f"<b>{TWO.id}</b>: 20 % slower",
         "step time",
         "1.200 ×",
         "1.150 to 1.250",
         "4 %",
         "communication +2.50 ms (100%): exposed",
         "any false REGRESSION here is 0.4 %, over all verdicts",
-        "quick: step time: no slow-down beyond 1.0 % in 1 of 4 cases (99.5 % confidence each)",
+        "quick: step time: slower by at most 1.0 % in 1 of 4 cases (99.5 % confidence each)",
     ):
         assert text in first
 
@@ -140,7 +140,8 @@ def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
 
     text = Page(make_source()).text
 
-    assert f"1 passed {COUNTING} Next: Do <this>. pytest -k 'a & b' 1 " in text
+    worst = f"{TWO.id} : 20 % slower"
+    assert f"1 passed {worst} {COUNTING} Next: Do <this>. pytest -k 'a & b' 1 " in text
 
 
 def test_a_session_without_a_next_step_has_no_place_for_it(monkeypatch):

@@ -216,7 +216,7 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
 
     row = next(i for i, line in enumerate(lines) if line.startswith("ddp-ws2"))
     assert lines[row + 1 : row + 4] == [
-        "step time: no slow-down beyond 30 % in 2 of 2 cases (99.5 % confidence each)",
+        "step time: slower by at most 30 % in 2 of 2 cases (99.5 % confidence each)",
         "1 case: sessions are assumed to differ by 3 %, until 3 are stored",
         "INCONCLUSIVE, too few sessions: ddp-ws2: step time 1.050 × (at most +30 %)",
     ]

@@ -9,6 +9,7 @@ from ddp_perf.core.launch import Collective
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.structure import (
     compare_structure,
+    compared_flops,
     counted_flops,
     judge_structure,
     structure_changes,
@@ -114,6 +115,22 @@ def test_other_flops_are_a_regression_also_if_they_are_fewer(flops, amount):
         f"the step computes {amount} than the baseline's;"
         f" FLOPs of a step: 1,000,000,000 → {flops:,}"
     )
+
+
+@pytest.mark.parametrize(
+    ("counts", "changes", "expected"),
+    [
+        pytest.param([2, 2], {}, (1, 2), id="more"),
+        pytest.param([2, 3], {}, None, id="launches differ"),
+        pytest.param([2, 2], {"one_batch": False}, None, id="steps may differ"),
+    ],
+)
+def test_the_flops_are_kept_as_figures_where_they_compare(counts, changes, expected):
+    case = make_case()
+    known = make_case_baseline(case, flops=1, flops_torch="2.13.0")
+    launches = [make_launch(case, i, flops=one, **changes) for i, one in enumerate(counts)]
+    assert compared_flops(launches, case, known, "2.13.0") == expected
+    assert compared_flops(launches, case, None, "2.13.0") is None
 
 
 def test_the_change_of_the_flops_is_added_to_that_of_the_structure():
