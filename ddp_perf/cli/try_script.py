@@ -54,7 +54,8 @@ from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
 _FRAMES = "(These are the frames of your code.)"
-_FIELDS = ("steps", "steps_by", "tier", "world_sizes")  # of a suite; here they are options
+# Fields of a suite in an error, with a list of one number; here they are options.
+_FIELDS = re.compile(r"`?\b(?P<name>steps|steps_by|tier|world_sizes):`?( \[(?P<number>\d+)\])?")
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -123,10 +124,10 @@ def try_script(
     scratch: Annotated[
         bool,
         typer.Option(
-            "--scratch",
-            help="Give the script a HOME, TMPDIR and working directory that are removed.",
+            "--scratch/--no-scratch",
+            help="Let the script write in a private directory, which is removed; or in this one.",
         ),
-    ] = False,
+    ] = True,
     write: Annotated[
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Write the suite file. No file is overwritten."),
@@ -296,13 +297,11 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
         typer.echo(unjudged_text(result, _width()))
     for failure in failures:
         write_line(_failure_text(failure, suite))
-        for name in _fields_named(failure):
-            write_line(f"without a suite file, --{name.replace('_', '-')} sets `{name}:`")
         raise typer.Exit(ExitCode.UNDECIDED)
 
 
 def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:
-    text = describe_launch_failure(failure, remark=_FRAMES)
+    text = describe_launch_failure(_with_options(failure), remark=_FRAMES)
     if failure.kind != "hang":
         return text
     return (
@@ -311,10 +310,16 @@ def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:
     )
 
 
-def _fields_named(failure: LaunchFailure) -> list[str]:
-    """Return the fields of a suite that the reason of a failure names; a script's own has none."""
-    reason = "" if failure.user_frames else failure.detail
-    return [name for name in _FIELDS if re.search(rf"\b{name}:", reason)]
+def _with_options(failure: LaunchFailure) -> LaunchFailure:
+    """Return the failure with our options in place of a suite's fields; a script's is as it is."""
+    if failure.user_frames:
+        return failure
+    return msgspec.structs.replace(failure, detail=_FIELDS.sub(_as_option, failure.detail))
+
+
+def _as_option(field: re.Match[str]) -> str:
+    number = f" {field['number']}" if field["number"] else ""
+    return f"--{field['name'].replace('_', '-')}{number}"
 
 
 def _samples_notes(suite: ScriptSuite, samples: StepSamples, result: SuiteResult) -> Iterator[str]:
@@ -354,10 +359,10 @@ def _again(context: typer.Context, **changed: object) -> str:
     words = ["ddp-perf", "try", str(values["script"])]
     for option in context.command.params:
         value = values.get(option.name or "")
-        if option.name in ("script", "args") or value in (None, False, option.default, []):
+        if option.name in ("script", "args") or value in (None, option.default, []):
             continue
         for each in value if isinstance(value, list | tuple) else [value]:
-            words += [option.opts[0]] if each is True else [option.opts[0], str(each)]
+            words += option.secondary_opts if each is False else [option.opts[0], str(each)]
     rest = ["--", *context.params["args"]] if context.params["args"] else []
     return shlex.join([*words, *rest])
 

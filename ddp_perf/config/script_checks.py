@@ -62,9 +62,6 @@ def _refusals(suite: ScriptSuite) -> Iterator[str]:
             "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same;"
             " add it, or keep one size"
         )
-    for name in ("HOME", "TMPDIR"):
-        if suite.scratch and name in suite.env:
-            yield f"env.{name}: scratch: true sets it; remove one of the two"
 
 
 def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:

@@ -64,10 +64,11 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     scratch: Annotated[
         bool,
         Meta(
-            description="Give the ranks a HOME, TMPDIR and working directory that are removed after"
-            " each launch. false: those of pytest."
+            description="Let the script work in a copy of the working directory, made of links: it"
+            " reads the files there, and what it writes is removed after each launch. false: in"
+            " the directory itself."
         ),
-    ] = False
+    ] = True
     tolerances: Annotated[
         ScriptTolerances, Meta(description="The tolerated change of each metric.")
     ] = ScriptTolerances()

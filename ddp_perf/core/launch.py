@@ -97,6 +97,8 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     micro_steps: tuple[int, int]  # backward passes of a step: the least and the most
     optimizers: int  # that step in a step
     skipped: int  # steps that a GradScaler skipped
+    own_files: tuple[str, ...] = ()  # that it wrote in its private tree, which is removed
+    changed_files: tuple[str, ...] = ()  # of the user, that it opened to write: they stay
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):

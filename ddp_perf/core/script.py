@@ -19,7 +19,7 @@ class ScriptRun(msgspec.Struct, frozen=True, kw_only=True):
     samples: int  # of a step, over all ranks
     # What ends a step: the first optimizer that steps, or the return of a "module:function".
     steps_by: str = BY_OPTIMIZER
-    # Whether HOME, TMPDIR and the working directory are folders that are removed after the launch.
+    # Whether it works in a private tree of links, which is removed after the launch.
     scratch: bool = False
 
     @property

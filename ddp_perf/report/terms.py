@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddp_perf.core.decomposition import TERMS, Decomposition
+from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.stats.step.decomposition import typical
 
 REST = "rest"
 # In words that need no other page. docs/explain.md states how each is measured.
@@ -19,12 +23,27 @@ MEANINGS = {
 }
 SHOWN = (*TERMS, REST)
 HIDDEN = "the share of the communication that costs the step nothing"
+_LONGEST = 1.1  # timed steps: terms of longer ones are of other steps, such as on a busier machine
 _OF_COMMUNICATION = ("interference", "exposed")
 
 
+def shown_step(rows: Sequence[LaunchSummary], step_s: float) -> Decomposition | None:
+    """Return the typical step of the launches whose probed steps are like a timed one.
+
+    The terms are measured on later steps than those that are timed. Those of steps that took longer
+    by more than a tenth do not describe the timed ones. None: no launch has such terms.
+    """
+    probed = [row.decomposition for row in rows if row.decomposition is not None]
+    return typical([one for one in probed if one.step_s <= _LONGEST * step_s])
+
+
 def term_values(step: Decomposition, step_s: float) -> dict[str, float | None]:
-    """Return the seconds of each name in SHOWN for a timed step. None: the term was not seen."""
-    values: dict[str, float | None] = {**step.terms, REST: step_s - step.explained_s}
+    """Return the seconds of each name in SHOWN for a timed step. None: the term was not seen.
+
+    There is no rest if the terms add up to more than the timed step.
+    """
+    rest = step_s - step.explained_s
+    values: dict[str, float | None] = {**step.terms, REST: rest if rest >= 0 else None}
     if not step.sees_communication:
         values |= dict.fromkeys(_OF_COMMUNICATION)
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -232,46 +233,73 @@ def test_a_sharded_model_is_found_and_a_method_may_end_the_steps(launch):
     assert ranks[0].script.optimizers == 4
 
 
-SCRATCH = """
-    import tempfile
+# The working directory of the ranks is that of pytest: this script is not in it.
+SAVING = """
     import neighbour
-    with open(os.path.join(os.path.dirname(__file__), f"places{dist.get_rank()}"), "w") as file:
-        print(os.environ["HOME"], tempfile.gettempdir(), os.getcwd(), sep="\\n", file=file)
-        print(*os.environ, file=file)
-    for place in (os.path.expanduser("~"), tempfile.gettempdir(), os.getcwd()):
-        open(os.path.join(place, "checkpoint"), "w").close()
-    while True:
+    folder = os.path.dirname(__file__)
+    rank = dist.get_rank()
+    with open(os.path.join(folder, f"places{rank}"), "w") as file:
+        print(os.getcwd(), *os.environ, sep="\\n", file=file)
+    os.chdir(folder)
+    assert open("runs/model.pt").read() == "the user's"
+    dist.barrier()
+    if rank == 0:
+        torch.save(model.state_dict(), "runs/model.pt")
+    dist.barrier()
+    torch.load("runs/model.pt")
+    for number in itertools.count():
         step()
+        if number < 20:
+            open(f"log{rank}", "a").close()
 """
+FILES = {"neighbour.py": "", "runs/model.pt": "the user's"}
 
 
-def test_scratch_directories_are_removed_and_neighbours_are_found(launch, tmp_path):
-    measured(launch(SCRATCH, files={"neighbour.py": ""}, scratch=True))
+def test_what_a_script_writes_is_removed_and_listed(launch, tmp_path):
+    """Except where it names the place from the root on: that is listed apart."""
+    first, second = measured(launch(SAVING, files=FILES, scratch=True))
 
-    *lines, _ = (tmp_path / "places0").read_text().splitlines()
-    assert (tmp_path / "places1").read_text().splitlines()[:3] == lines
-    places = [Path(line) for line in lines]
-    assert len({*places}) == 3
-    for place in places:
-        assert place != Path.home()
-        assert not place.exists()
+    assert (tmp_path / "runs" / "model.pt").read_text() == "the user's"
+    place, *_ = (tmp_path / "places0").read_text().splitlines()
+    assert (tmp_path / "places1").read_text().splitlines()[0] == place
+    assert place.endswith(os.getcwd())
+    assert not Path(place).exists()
+    logs = {f"{tmp_path}/log{rank}" for rank in (0, 1)}
+    assert {*first.script.own_files} - logs == {f"{tmp_path}/runs/model.pt"}
+    assert f"{tmp_path}/log0" in first.script.own_files  # rank 1 may open its own later
+    assert second.script.own_files == ()
+    places = [(f"{tmp_path}/places{rank}",) for rank in (0, 1)]
+    assert [one.script.changed_files for one in (first, second)] == places
+
+
+def test_a_script_that_ends_too_early_has_named_what_it_changed(launch, tmp_path):
+    text = f"step()\nopen({str(tmp_path / 'model.pt')!r}, 'w').close()\n"
+    error = failed(launch(text, ranks=1, scratch=True)).detail
+    assert "train.py ended (at the end of the file) after 1 step" in error
+    assert error.endswith(f"; the script changed {tmp_path / 'model.pt'}")
+
+
+def test_a_script_without_a_private_directory_writes_where_it_says(launch, tmp_path):
+    (rank, _) = measured(launch(SAVING, files=FILES, scratch=False))
+    assert (tmp_path / "log0").exists()
+    assert (tmp_path / "places0").read_text().splitlines()[0] == os.getcwd()
+    assert (rank.script.own_files, rank.script.changed_files) == ((), ())
 
 
 def test_a_script_runs_under_torchrun_too(launch, tmp_path):
-    """torchrun sets the variables that a forked rank has; scratch is in its node's directory."""
-    measured(launch(SCRATCH, files={"neighbour.py": ""}, scratch=True))
-    *_, forked = (tmp_path / "places0").read_text().splitlines()
+    """torchrun sets the variables that a forked rank has; the tree is in its node's directory."""
+    measured(launch(SAVING, files=FILES, scratch=True))
+    _, *forked = (tmp_path / "places0").read_text().splitlines()
     with contextlib.closing(NodeLauncher(TorchrunEngine())) as torchrun:
         ranks = measured(torchrun.launch(request_of(tmp_path, scratch=True)))
 
     assert ranks[0].digest == ranks[1].digest
     assert ranks[0].script.steps_at == "train.py:12"
-    home, temporary, work, elastic = (tmp_path / "places0").read_text().splitlines()
-    assert (tmp_path / "places1").read_text().splitlines()[:3] == [home, temporary, work]
-    assert not Path(home).exists()
+    work, *elastic = (tmp_path / "places0").read_text().splitlines()
+    assert (tmp_path / "places1").read_text().splitlines()[0] == work
+    assert not Path(work).exists()
     ours, theirs = (
-        {name for name in names.split() if name.startswith(_OF_TORCHRUN)}
-        for names in (forked, elastic)
+        {name for name in names if name.startswith(_OF_TORCHRUN)} for names in (forked, elastic)
     )
     assert ours == theirs - {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of torchrun's own process
 

@@ -37,18 +37,19 @@ from ddp_perf.report.terminal.script import step_line
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     hidden_shares,
+    not_shown,
     rank_lines,
     term_cells,
 )
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
 from ddp_perf.report.terminal.utilisation import rank_utilisation_lines
+from ddp_perf.report.terms import shown_step
 from ddp_perf.report.untested import untested_lines
 from ddp_perf.report.utilisation import utilisation_columns
 from ddp_perf.report.verdicts import NO_TEST, Status, status_of
 from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical_step
 
 _WIDTH = 100  # columns of a table that is shown as text
 Captioned = tuple[str, Markup]  # a plot after its caption
@@ -164,6 +165,7 @@ def _case_section(
         why=tuple(explanation_lines(why)) if why else (),
         advice=(
             *advice_lines(result, row.case),
+            *filter(None, [not_shown(result, row.case)]),
             *_script(measurement),
             *_ranks(result, row.case),
             *node_lines(result, row.case),
@@ -237,7 +239,7 @@ def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, st
     stacks = []
     for row in rows:
         summaries = result.summaries.get(row.case, ())
-        step = typical_step(summaries)
+        step = shown_step(summaries, row.step_s) if row.step_s is not None else None
         if step is not None and row.step_s is not None:
             stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
     return stacks

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 from ddp_perf.core.launch import ScriptFacts
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.render.units import counted
 from ddp_perf.session.result import SuiteResult
+
+_MOST_FILES = 5  # that a note names
 
 
 def script_facts(measurement: Measurement) -> ScriptFacts | None:
@@ -28,7 +31,13 @@ def script_facts(measurement: Measurement) -> ScriptFacts | None:
         ),
         optimizers=max(facts.optimizers for facts in each),
         skipped=max(facts.skipped for facts in each),
+        own_files=_all(facts.own_files for facts in each),
+        changed_files=_all(facts.changed_files for facts in each),
     )
+
+
+def _all(files: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted({*itertools.chain.from_iterable(files)}))
 
 
 def step_line(measurement: Measurement) -> str | None:
@@ -63,6 +72,22 @@ def _notes(facts: ScriptFacts) -> Iterable[str]:
             f"a GradScaler skipped up to {counted(facts.skipped, 'step')} of a launch: they have no"
             " step of the optimizer"
         )
+    if facts.changed_files:
+        yield (
+            f"the script CHANGED {counted(len(facts.changed_files), 'file')} OUTSIDE of its private"
+            f" directory, as each launch may do again: {_some(facts.changed_files)}; switch that"
+            " off by its args, or let them be in another place"
+        )
+    if facts.own_files:
+        yield (
+            f"the script wrote {counted(len(facts.own_files), 'file')}, removed after the launch:"
+            f" {_some(facts.own_files)}"
+        )
+
+
+def _some(files: Sequence[str]) -> str:
+    more = len(files) - _MOST_FILES
+    return ", ".join(files[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _passes(facts: ScriptFacts) -> str:

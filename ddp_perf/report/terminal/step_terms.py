@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.launch import RankResult
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, milliseconds
-from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, term_values
+from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, shown_step, term_values
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
@@ -39,9 +40,9 @@ def _is_slower(result: SuiteResult, case_id: str) -> bool:
 
 
 def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
-    """Return the input of the advice rules, or None if no launch was probed."""
+    """Return the input of the advice rules, or None if no launch has terms to show."""
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
-    step = typical_step(rows)
+    step = _shown(result, case_id)
     if figures is None or step is None:
         return None
     measurement = result.measurements[case_id]
@@ -89,8 +90,6 @@ def _line(advice: Advice) -> str:
     return f"- {advice.finding}: {advice.recommendation}{promise}"
 
 
-_MUCH = 0.1  # of a step
-
 # Each name of SHOWN, broken where a narrow column needs it.
 _HEADINGS = {
     **{name: name for name in SHOWN},
@@ -104,7 +103,10 @@ _HEADINGS = {
 
 
 def decomposition_table(result: SuiteResult, width: int) -> str | None:
-    """Return a row for each case, in ms, and what is hidden; None if no launch was probed."""
+    """Return a row for each case, in ms, what is hidden, and why terms are not shown.
+
+    None: no launch was probed.
+    """
     table = plain_table()
     table.add_column("ms a step", overflow="fold")
     for heading in _HEADINGS.values():
@@ -112,33 +114,37 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
     names = short_names(result.summaries)
     for case_id, cells in term_cells(result).items():
         table.add_row(names[case_id], *cells)
-    if not table.row_count:
-        return None
+    notes = [note for case_id in result.summaries if (note := not_shown(result, case_id))]
     width = max(width, NARROWEST)
+    if not table.row_count:
+        return "\n".join(wrapped(notes, width)) if notes else None
     shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
     hidden = [f"hidden: {', '.join(shares)} ({HIDDEN})"] if shares else []
-    return "\n".join([*rendered(table, width), *wrapped([*hidden, *_rest_note(result)], width)])
+    return "\n".join([*rendered(table, width), *wrapped([*hidden, *notes], width)])
 
 
-def _rest_note(result: SuiteResult) -> list[str]:
-    """Return what a rest below 0 means, with the names of the cases whose rest is far below it."""
-    names = short_names(result.summaries)
-    slower = [
-        names[case_id]
-        for case_id, rows in result.summaries.items()
-        if (step := typical_step(rows)) is not None
-        and (figures := case_figures(result, case_id)) is not None
-        and step.explained_s > (1 + _MUCH) * figures.step_s
-    ]
-    meaning = "the terms are of later steps, which took longer than the timed ones"
-    return [f"rest below 0: {', '.join(slower)} ({meaning})"] if slower else []
+def not_shown(result: SuiteResult, case_id: str) -> str | None:
+    """Return why the terms of a probed case are not shown; None if they are, or it has none."""
+    step, figures = typical_step(result.summaries.get(case_id, ())), case_figures(result, case_id)
+    if step is None or figures is None or _shown(result, case_id) is not None:
+        return None
+    return (
+        f"{short_names(result.summaries)[case_id]}: no terms, since they are measured on later"
+        f" steps, which took {milliseconds(step.step_s)} ms, and the timed ones"
+        f" {milliseconds(figures.step_s)} ms"
+    )
+
+
+def _shown(result: SuiteResult, case_id: str) -> Decomposition | None:
+    figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
+    return shown_step(rows, figures.step_s) if figures is not None else None
 
 
 def term_cells(result: SuiteResult) -> dict[str, list[str]]:
     """Return a cell for each name of SHOWN, in ms, by the id of each case that was probed."""
     cells = {}
-    for case_id, rows in result.summaries.items():
-        found, figures = typical_step(rows), case_figures(result, case_id)
+    for case_id in result.summaries:
+        found, figures = _shown(result, case_id), case_figures(result, case_id)
         if found is not None and figures is not None:
             values = term_values(found, figures.step_s)
             cells[case_id] = [_ms(values[name]) for name in SHOWN]
@@ -150,8 +156,8 @@ def hidden_shares(result: SuiteResult) -> dict[str, str]:
     names = short_names(result.summaries)
     return {
         names[case_id]: f"{share:.0%}"
-        for case_id, rows in result.summaries.items()
-        if (found := typical_step(rows)) is not None
+        for case_id in result.summaries
+        if (found := _shown(result, case_id)) is not None
         if (share := hidden_share(found)) is not None
     }
 
@@ -162,8 +168,7 @@ def _ms(seconds: float | None) -> str:
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
     """Return each rank's work, wait and straggler frequency, or no line for a single rank."""
-    rows = result.summaries[case_id]
-    found = typical_step(rows)
+    found = _shown(result, case_id)
     if found is None or len(found.ranks) == 1:
         return []
     launch = result.measurements[case_id].launches[-1]

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.script import script_notes, step_line
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, not_shown
 from ddp_perf.report.terminal.table import headline
-from ddp_perf.report.terms import MEANINGS, SHOWN, term_values
+from ddp_perf.report.terms import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical_step
 
 _SMALL = 0.05  # of a step: not named among its largest terms
 _MOST_TERMS = 3
@@ -52,7 +51,8 @@ def _paragraphs(result: SuiteResult) -> Iterator[str]:
     for case_id, name in names.items():
         if not result.measurements[case_id].is_complete:
             continue
-        yield f"{name}: {_largest_terms(result, case_id) or _NO_TERMS}"
+        if not_shown(result, case_id) is None:  # else the table states why
+            yield f"{name}: {_largest_terms(result, case_id) or _NO_TERMS}"
         yield from advice_lines(result, case_id)
         if (disturbance := find_disturbance(case_id, result.measurements)) is not None:
             yield f"- its times mean little: {disturbance}"
@@ -63,12 +63,13 @@ def _paragraphs(result: SuiteResult) -> Iterator[str]:
 
 def _largest_terms(result: SuiteResult, case_id: str) -> str | None:
     """Return the terms that cost most, with the meaning of the first; None without a probe."""
-    step, figures = typical_step(result.summaries.get(case_id, ())), case_figures(result, case_id)
+    figures = case_figures(result, case_id)
+    step = shown_step(result.summaries[case_id], figures.step_s) if figures is not None else None
     if step is None or figures is None:
         return None
     values = term_values(step, figures.step_s)
     seconds = {name: value for name in SHOWN if (value := values[name]) is not None}
-    whole = max(figures.step_s, step.explained_s)  # later steps, of the terms, may take longer
+    whole = max(figures.step_s, step.explained_s)  # steps of the terms may be a little longer
     ordered = sorted(seconds, key=lambda name: seconds[name], reverse=True)[:_MOST_TERMS]
     shares = [
         f"{name} {seconds[name] / whole:.0%}"

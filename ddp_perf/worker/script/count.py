@@ -24,7 +24,6 @@ from ddp_perf.worker.counted.structure import SETTLED_AFTER
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.script.environment import (
-    enter_scratch,
     set_torchrun_variables,
     stack_signal_kept,
 )
@@ -32,6 +31,7 @@ from ddp_perf.worker.script.lines import line_here
 from ddp_perf.worker.script.loaders import unrecorded_batches
 from ddp_perf.worker.script.lone_groups import lone_groups
 from ddp_perf.worker.script.patching import patched
+from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.refusals import too_few_to_count
 from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
@@ -66,14 +66,14 @@ def count_script(
     torch.set_num_threads(case.threads_per_rank)
     meeting = set_torchrun_variables(case, 0, HashStore())  # as rank 0, which waits for no other
     os.environ["ROLE_RANK"] = str(request.rank)
-    if run.scratch:
-        enter_scratch(directory)
     become_main(run, file)
     seed_all()
     steps: ScriptSteps[StepWork] = ScriptSteps(
         case, lone_context(request.rank, heartbeats), needed=_COUNTED_STEP, short=too_few_to_count
     )
+    tree = PrivateTree(directory, paths) if run.scratch else None
     with (
+        contextlib.nullcontext() if tree is None else tree.entered(),
         lone_groups(request.rank, case.world_size),
         _without_cuda(run),
         foreach_on_cpu() if request.case.tier == "gpu" else contextlib.nullcontext(),
@@ -82,6 +82,8 @@ def count_script(
         note_makers() as makers,
         stack_signal_kept(),
     ):
+        # By a path such as "src", modules are imported from where the script works.
+        paths = (*paths, str(Path.cwd()))
         work = steps.run(_plan(steps, makers, paths), lambda: run_as_main(run, file), end)
     del meeting
     return work

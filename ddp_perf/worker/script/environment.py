@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from torch.distributed import Store, TCPStore
@@ -49,17 +47,6 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
     return meeting
-
-
-def enter_scratch(directory: Path) -> None:
-    """Use folders of ``directory``, which all ranks share, as HOME, TMPDIR and to work in."""
-    for variable, name in (("HOME", "home"), ("TMPDIR", "tmp"), (None, "work")):
-        folder = directory / name
-        folder.mkdir(parents=True, exist_ok=True)
-        if variable is not None:
-            os.environ[variable] = str(folder)
-    tempfile.tempdir = None  # the next temporary file reads TMPDIR again
-    os.chdir(directory / "work")
 
 
 @contextlib.contextmanager

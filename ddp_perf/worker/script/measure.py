@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch.distributed import Store
@@ -14,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult, Structure
+from ddp_perf.errors import ScriptError
 from ddp_perf.torch_compat import uncompiled
 from ddp_perf.worker.counted.digest import parameter_digest
 from ddp_perf.worker.counted.flops import FlopCounter
@@ -32,10 +34,10 @@ from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.environment import (
-    enter_scratch,
     set_torchrun_variables,
     stack_signal_kept,
 )
+from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
@@ -65,8 +67,8 @@ def measure_script(
     set_variables(case)
     device, placement = place(case, rank, local_rank, shared_gpu=request.shared_gpu)
     meeting = None if store is None else set_torchrun_variables(case, rank, store)
-    if case.script.scratch:
-        enter_scratch(directory)
+    roots = request.import_paths if file is None else (*request.import_paths, str(file.parent))
+    tree = PrivateTree(directory, roots) if case.script.scratch else None
     context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     control_s = control_before(device)
     injected = Injected(request.injections, context)
@@ -74,10 +76,39 @@ def measure_script(
     become_main(run, file)
     steps: ScriptSteps[RankResult] = ScriptSteps(case, context, needed=needed_steps(request))
     plan = _plan(request, context, steps, injected, control_s)
-    with stack_signal_kept():
-        result = steps.run(plan, lambda: run_as_main(run, file), end)
+
+    def with_files(work: Callable[[], RankResult]) -> RankResult:
+        return work() if tree is None else _with_files(work, tree, lists_own=local_rank == 0)
+
+    with stack_signal_kept(), contextlib.nullcontext() if tree is None else tree.entered():
+        result = with_files(
+            lambda: steps.run(
+                plan, lambda: run_as_main(run, file), lambda work: end(lambda: with_files(work))
+            )
+        )
     del meeting  # not before: the other ranks may still be clients of it
     return result
+
+
+def _with_files(
+    work: Callable[[], RankResult], tree: PrivateTree, *, lists_own: bool
+) -> RankResult:
+    """Return a result with the files that the script wrote: one rank lists those of a tree.
+
+    A ScriptError names the user's files that were changed before it.
+    """
+    try:
+        result = work()
+    except ScriptError as error:
+        changed = ", ".join(tree.changed_outside())
+        raise ScriptError(f"{error}; the script changed {changed}") if changed else error from None
+    assert result.script is not None
+    facts = msgspec.structs.replace(
+        result.script,
+        own_files=tuple(tree.own_files()) if lists_own else (),
+        changed_files=tuple(tree.changed_outside()),
+    )
+    return msgspec.structs.replace(result, script=facts)
 
 
 def needed_steps(request: LaunchRequest) -> int:

@@ -31,14 +31,16 @@ def too_few_steps(case: Case, how: str, done: int, steps_at: str, needed: int) -
         return ScriptError(
             f"{case.workload} ended ({how}) after {_steps(done)} ({steps_at}), which are too few to"
             f" warm up and then time {case.schedule.steps} of them; let it train longer, or lower"
-            " `steps:` of the suite"
+            " `steps:`"
         )
     before = needed - case.schedule.steps
     least = "at least " if case.tier == "gpu" else ""  # a GPU warms up for as long as it takes
+    enough = done - before if case.tier == "cpu" else 0
+    to = f" to {enough}" if enough > case.schedule.warmup else ""
     return ScriptError(
         f"{case.workload} ended ({how}) after {_steps(done)} ({steps_at}), but needs"
         f" {least}{needed}: {case.schedule.steps} of `steps:`, and {before} before them; let it"
-        " train longer, or lower `steps:`"
+        f" train longer, or lower `steps:`{to}"
     )
 
 

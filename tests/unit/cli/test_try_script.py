@@ -102,14 +102,25 @@ def test_options_reach_the_ranks_and_the_file(command):
     Path("engine.py").write_text("def step(): ...", "utf-8")
 
     command(
-        *("train.py", "--steps", 20, "--launches", 1, "--env", "A=b=c", "--env", "D=", "--scratch"),
+        *(
+            "train.py",
+            "--steps",
+            20,
+            "--launches",
+            1,
+            "--env",
+            "A=b=c",
+            "--env",
+            "D=",
+            "--no-scratch",
+        ),
         *("--steps-by", "engine:step", "--start-deadline", "10m"),
         *("--samples-per-step", "{world_size} * 3", "--write", "suites/x.yaml"),
     )
 
     launched = command.cases["train-ws2-b1"]
     assert (launched.env, launched.schedule.steps) == ({"A": "b=c", "D": ""}, 20)
-    assert (launched.script.scratch, launched.script.samples) == (True, 6)
+    assert (launched.script.scratch, launched.script.samples) == (False, 6)
     (_, written) = load_cases([Path("suites/x.yaml")], Overrides())
     schedule = msgspec.structs.replace(launched.schedule, launches=5)
     assert written == msgspec.structs.replace(launched, suite="x", schedule=schedule)
@@ -206,13 +217,45 @@ def test_a_failed_launch_is_told_in_the_users_terms(command):
     assert not Path("x.yaml").exists()
 
 
-def test_a_failure_that_names_a_field_of_the_suite_names_its_option(command):
-    detail = "train.py ended after 20 steps, but needs 65; let it train longer, or lower `steps:`"
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        (
+            "ended after 20 steps, but needs 65: 60 of `steps:`, and 5 before them; let it train"
+            " longer, or lower `steps:` to 15",
+            "ended after 20 steps, but needs 65: 60 of --steps, and 5 before them; let it train"
+            " longer, or lower --steps to 15",
+        ),
+        ("has no group; keep world_sizes: [1]", "has no group; keep --world-sizes 1"),
+        ("name it: steps_by: module:function", "name it: --steps-by module:function"),
+        ("set `tier:` or its own option", "set --tier or its own option"),
+    ],
+)
+def test_a_failure_names_options_since_there_is_no_suite_file(command, detail, shown):
     command.launcher = FakeLauncher(lambda request: make_failure(request.case, detail=detail))
 
     done = command("train.py")
 
-    assert done.stderr.splitlines()[-1] == "ddp-perf: without a suite file, --steps sets `steps:`"
+    assert done.stderr.splitlines()[-1].endswith(f" {shown}")
+
+
+def test_a_failure_of_the_script_itself_is_not_changed(command):
+    failure = {"detail": "ValueError: steps: 3", "user_frames": "frames"}
+    command.launcher = FakeLauncher(lambda request: make_failure(request.case, **failure))
+
+    assert "ValueError: steps: 3\n" in command("train.py").stderr
+
+
+def test_the_files_that_the_script_wrote_are_listed_once(command):
+    """Each launch of each case wrote the same ones."""
+    files = {"own_files": ("runs/last/model.pt",), "changed_files": ("/models/best.pt",)}
+    command.facts = msgspec.structs.replace(ONE_PASS, **files)
+
+    shown = " ".join(command("train.py").stdout.split())
+
+    assert shown.count("the script wrote 1 file, removed after the launch: runs/last/mod") == 1
+    assert shown.count("the script CHANGED 1 file OUTSIDE of its private directory, as each") == 1
+    assert "again: /models/best.pt; switch that off by its args" in shown
 
 
 def test_a_hang_names_the_option_for_a_slow_start(command):
@@ -313,10 +356,10 @@ def test_a_script_elsewhere_is_measured_and_its_file_is_not_for_every_checkout(c
 def test_the_words_of_the_command_that_writes_are_quoted(command):
     Path("my train.py").touch()
 
-    done = command("my train.py", "--env", "A=b c", "--env", "D=e", "--scratch", "--", "", "$x")
+    done = command("my train.py", "--env", "A=b c", "--env", "D=e", "--no-scratch", "--", "", "$x")
 
     assert done.stdout.splitlines()[-1] == (
-        "next: ddp-perf try 'my train.py' --env 'A=b c' --env D=e --scratch --write"
+        "next: ddp-perf try 'my train.py' --env 'A=b c' --env D=e --no-scratch --write"
         " bench_configs/my_train.yaml -- '' '$x'"
     )
 

@@ -75,10 +75,6 @@ def refusal(path, import_paths=()):
         ),
         ({"steps_by": "engine:"}, "steps_by: write optimizer, or module:function"),
         ({"scratch": "yes"}, "scratch: expected true or false, got a text"),
-        (
-            {"scratch": True, "env": {"HOME": "/x"}},
-            "env.HOME: scratch: true sets it; remove one of the two",
-        ),
         ({"tolerances": {"energy": 0.1}}, "tolerances.energy: only GPUs count their energy"),
         (
             {"tolerances": {"loss": None}},

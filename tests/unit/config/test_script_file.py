@@ -151,7 +151,7 @@ def test_the_text_has_what_a_reader_checks_and_what_differs_from_a_default(direc
     ],
 )
 def test_the_written_file_is_read_as_the_same_suite(directory, args):
-    suite = checked_script_suite({**FIELDS, "args": args, "scratch": True}, [str(directory)])
+    suite = checked_script_suite({**FIELDS, "args": args, "scratch": False}, [str(directory)])
     (directory / "suite.yaml").write_text(suite_text(suite), encoding="utf-8")
 
     assert load_suite(directory / "suite.yaml", [str(directory)]) == suite

@@ -245,8 +245,12 @@ def test_every_common_field_reaches_the_cases(cases):
         "step_deadline_s": 8,
     }
 
-    case = cases(**given, launcher="torchrun", scratch=True, variant="v", env={"A": "1"})[0]
+    case = cases(**given, launcher="torchrun", scratch=False, variant="v", env={"A": "1"})[0]
 
     assert msgspec.structs.asdict(case.schedule) == given
-    assert (case.launcher, case.script.scratch, case.env) == ("torchrun", True, {"A": "1"})
+    assert (case.launcher, case.script.scratch, case.env) == ("torchrun", False, {"A": "1"})
     assert case.id == "train-ws1-b64-v"
+
+
+def test_a_script_works_in_a_private_tree_unless_the_suite_states_otherwise(cases):
+    assert {case.script.scratch for case in cases()} == {True}

@@ -55,6 +55,14 @@ def test_steps_that_are_not_alike_have_a_note(facts, note):
     assert found.startswith(note)
 
 
+def test_files_that_the_script_wrote_have_a_note_of_five_names():
+    own, changed = notes(own_files=("a", "b"), changed_files=[f"/m/{n}" for n in range(7)])[::-1]
+
+    assert own == "ws2: the script wrote 2 files, removed after the launch: a, b"
+    assert changed.startswith("ws2: the script CHANGED 7 files OUTSIDE of its private directory")
+    assert ": /m/0, /m/1, /m/2, /m/3, /m/4 and 2 more; switch" in changed
+
+
 def test_usual_steps_have_no_note():
     assert notes() == []
     assert notes(micro_steps=(4, 4)) == []

@@ -47,13 +47,22 @@ def test_it_has_throughput_efficiency_terms_and_advice_but_no_verdict(measuremen
     assert "baseline" not in text
 
 
-def test_shares_of_terms_that_exceed_the_timed_step_are_of_their_sum(measurements):
+def test_a_case_whose_terms_are_of_longer_steps_has_the_reason_in_their_place(measurements):
     faster = make_measurement(TWO, [0.005, 0.005], probe=make_probe(), script=FACTS)
 
     text = text_of([measurements[0], faster])
 
+    assert "ddp-ws2: no terms, since they are measured on later steps, which took 10.10" in text
+    assert "ws2: of a step" not in text
+    assert "it was over before" not in text
+
+
+def test_shares_of_terms_that_exceed_the_timed_step_are_of_their_sum(measurements):
+    faster = make_measurement(TWO, [0.0095, 0.0095], probe=make_probe(), script=FACTS)
+
+    text = text_of([measurements[0], faster])
+
     assert "ws2: of a step, backward 40%, exposed 30%, forward 20% (" in text
-    assert "rest below 0: ddp-ws2 (the terms are of later steps" in text
 
 
 def test_it_is_no_wider_than_the_terminal(measurements):

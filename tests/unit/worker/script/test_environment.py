@@ -1,18 +1,15 @@
-"""The environment of a script: what torchrun sets, and scratch directories."""
+"""The environment of a script: what torchrun sets."""
 
 from __future__ import annotations
 
 import os
 import signal
-import tempfile
-from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
 from ddp_perf.worker.report import STACK_SIGNAL
 from ddp_perf.worker.script.environment import (
-    enter_scratch,
     set_torchrun_variables,
     stack_signal_kept,
 )
@@ -42,20 +39,6 @@ def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
             dist.init_process_group("gloo")
             assert dist.get_world_size() == 1
     assert len(ports) == 2
-
-
-def test_scratch_is_home_and_temporary_and_working_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # and back
-    before = tempfile.gettempdir()
-    try:
-        for _ in range(2):  # both ranks of a node
-            enter_scratch(tmp_path / "scratch")
-        places = [Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
-        assert len(set(places)) == 3
-        assert {place.parent for place in places} == {tmp_path / "scratch"}
-        assert all(place.is_dir() for place in places)
-    finally:
-        tempfile.tempdir = before
 
 
 def test_a_script_cannot_take_the_signal_that_shows_its_stack():

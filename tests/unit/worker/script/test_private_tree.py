@@ -1,0 +1,186 @@
+"""A script in its private tree: it reads the user's files, and its writes do not reach them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddp_perf.worker.script import private_tree
+from ddp_perf.worker.script.private_tree import PrivateTree
+
+KEPT = "the user's"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The user's project, which is the working directory, with a folder of data beside it."""
+    root = tmp_path / "project"
+    for name in ("runs/last/model.pt", "data/train.txt", "log.txt", "../beside/more.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(KEPT)
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def tree(project, tmp_path):
+    """The tree, entered."""
+    one = PrivateTree(tmp_path / "launch" / "scratch", [str(project)])
+    with one.entered():
+        yield one
+
+
+@pytest.fixture
+def contents(project):
+    """``contents()``: each file of the user and what it contains."""
+    beside = project.parent / "beside"
+    return lambda: {
+        str(file): file.read_text()
+        for folder in (project, beside)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def save(path):
+    """Write a file as a script does that writes it by Python."""
+    with open(path, "w") as file:
+        file.write("new")
+
+
+def test_the_files_of_the_user_are_read_by_the_same_paths(tree, project):
+    for name in ("data/train.txt", "../beside/more.txt", str(project / "log.txt")):
+        assert Path(name).read_text() == KEPT
+    assert sorted(os.listdir()) == sorted(os.listdir(project)) == ["data", "log.txt", "runs"]
+    assert Path.cwd() != project
+    assert (tree.own_files(), tree.changed_outside()) == ([], [])
+
+
+WRITES = {
+    "over a file": lambda: save("runs/last/model.pt"),
+    "by torch": lambda: torch.save({}, "runs/last/model.pt"),
+    "by torch, by name": lambda: torch.save({}, f=Path("runs/last/model.pt")),
+    "by an absolute path": lambda: save(f"{os.getcwd()}/runs/last/model.pt"),
+    "by a resolved path": lambda: save(Path("runs").resolve() / "last/model.pt"),
+    "by bytes": lambda: save(b"runs/last/model.pt"),
+    "in place": lambda: os.truncate("runs/last/model.pt", 0),
+    "by another name that then replaces it": lambda: (
+        save("runs/last/new"),
+        os.replace("runs/last/new", "runs/last/model.pt"),
+    ),
+    "through a moved folder": lambda: (
+        os.rename("runs/last", "runs/first"),
+        save("runs/first/model.pt"),
+        os.rename("runs/first", "runs/last"),
+    ),
+    "in a folder that it is in": lambda: (os.chdir("runs/last"), save("model.pt")),
+    "through a link of its own": lambda: (
+        os.symlink("runs", "latest"),
+        save("latest/last/model.pt"),
+    ),
+    "through .. of a folder": lambda: save("data/../runs/last/model.pt"),
+    "in a folder that it empties": lambda: (
+        shutil.rmtree("runs"),
+        os.makedirs("runs/last"),
+        save("runs/last/model.pt"),
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_is_written_does_not_reach_the_user(tree, contents, write):
+    before = contents()
+
+    write()
+
+    assert contents() == before
+    assert tree.own_files() == ["runs/last/model.pt"]
+    assert tree.changed_outside() == []
+
+
+def test_a_script_that_changes_to_its_own_folder_is_in_the_mirror_of_it(tree, project, contents):
+    before = contents()
+
+    os.chdir(project / "data")
+    save("model.pt")
+    save("../log.txt")
+
+    assert contents() == before
+    assert tree.own_files() == ["data/model.pt", "log.txt"]
+
+
+def test_a_file_that_is_extended_begins_as_the_users(tree, contents):
+    before = contents()
+
+    with open("log.txt", "a") as file:
+        file.write(" and more")
+    sqlite3.connect("data/train.txt").close()
+    os.makedirs("runs", exist_ok=True)
+    os.remove("runs/last/model.pt")
+
+    assert contents() == before
+    assert Path("log.txt").read_text() == f"{KEPT} and more"
+    assert not Path("runs/last/model.pt").exists()
+    assert tree.own_files() == ["data/train.txt", "log.txt"]
+
+
+def test_a_file_above_the_working_directory_is_listed_by_its_whole_path(tree, project, contents):
+    before = contents()
+    save("../beside/more.txt")
+    assert contents() == before
+    assert tree.own_files() == [str(project.parent / "beside" / "more.txt")]
+
+
+def test_what_reaches_the_user_is_listed(tree, project, monkeypatch):
+    """By an absolute path, in place in a large file, or by a process of its own."""
+    monkeypatch.setattr(private_tree, "_LARGEST_COPY", len(KEPT) - 1)
+    save(project / "runs" / "new.pt")
+    torch.save({}, project / "log.txt")
+    with open("data/train.txt", "r+") as file:
+        file.write("T")
+    os.makedirs("runs/last", exist_ok=True)
+    os.utime(project / "runs" / "last" / "model.pt", (2**33, 2**33))  # later than the beginning
+    later = "open('runs/last/model.pt', 'r+').write('T')"
+    subprocess.run([sys.executable, "-c", later], check=True)
+
+    names = ("data/train.txt", "log.txt", "runs/last/model.pt", "runs/new.pt")
+    assert tree.changed_outside() == [str(project / name) for name in names]
+    assert (project / "runs" / "new.pt").read_text() == "new"
+
+
+def test_temporary_files_and_caches_are_not_listed(tree, tmp_path):
+    save(tmp_path / "temporary")
+    save(os.devnull)
+    for folder in ("data/__pycache__", "new/__pycache__"):
+        os.makedirs(folder)
+        save(f"{folder}/module.pyc")
+    assert (tree.own_files(), tree.changed_outside()) == ([], [])
+
+
+def test_the_ranks_of_a_launch_share_a_tree(project, tmp_path, contents):
+    before = contents()
+    trees = [PrivateTree(tmp_path / "scratch", []) for _ in range(2)]
+
+    with trees[0].entered():
+        save("runs/last/model.pt")
+    with trees[1].entered():
+        assert Path("runs/last/model.pt").read_text() == "new"
+
+    assert contents() == before
+    assert trees[0].own_files() == trees[1].own_files() == ["runs/last/model.pt"]
+
+
+def test_after_it_all_is_as_before(project, tmp_path):
+    with PrivateTree(tmp_path / "scratch", []).entered():
+        pass
+    assert Path.cwd() == project
+    save("log.txt")
+    os.chdir("runs")
+    assert (Path("..").resolve(), (project / "log.txt").read_text()) == (project, "new")
