@@ -64,7 +64,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def ddp_perf(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Find performance regressions of data-parallel training, outside pytest."""
