@@ -49,7 +49,7 @@ if "BROKEN" in os.environ:
 
 
 class SetUp:
-    """A project with the real script; a call runs it, and returns pip's arguments and the output."""
+    """A project with the real script. A call runs it; returns pip's arguments and the output."""
 
     def __init__(self, directory):
         self.root = directory / "project"
