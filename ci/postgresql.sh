@@ -19,7 +19,7 @@ ddp_start_postgresql() {
             "${as_owner[@]}" "$bin/initdb" --encoding=UTF8 --locale=C --auth=trust \
                 --username=postgres -D data && # the same in every locale of the caller
             "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
-    ) >"$postgresql/start.log" 2>&1 || {
+    ) >"$postgresql/start.log" 2>&1 9>&- || { # the server does not use .venv
         echo "test: PostgreSQL may not start here ($(tail -n 1 "$postgresql/start.log"));" \
             "its tests are skipped" >&2
         rm -rf "$postgresql"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
 from ddp_perf.cli.advise import advise_training
@@ -52,6 +55,17 @@ app.command()(bisect_range)
 app.command()(bisect)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ddp-perf {metadata.version('ddp-perf')}")
+        raise typer.Exit
+
+
 @app.callback()
-def ddp_perf() -> None:
+def ddp_perf(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
     """Find performance regressions of data-parallel training, outside pytest."""

@@ -15,8 +15,8 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
     """A released build of torch, with the compute capabilities that it supports."""
 
     version: str
-    cuda: str
-    oldest: tuple[int, int]
+    cuda: str | None  # None: for CPUs
+    oldest: tuple[int, int] = (0, 0)
     newest: tuple[int, int] | None = None  # None: later ones as well, by PTX
     index: str | None = None  # of the wheels, beside PyPI; None: PyPI has it
 
@@ -25,6 +25,11 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
         """The arguments of ``pip install`` for this build."""
         index = [] if self.index is None else ["--extra-index-url", self.index]
         return [f"torch=={self.version}", *index]
+
+    @property
+    def download(self) -> str:
+        """About how much pip downloads for it, with the packages of CUDA that it requires."""
+        return "0.2 GB" if self.cuda is None else "3 GB"
 
     def runs_on(self, machine: GpuMachine) -> bool:
         """Return whether the driver and every GPU can run it. Unknown properties do not count."""
@@ -36,8 +41,11 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # PyTorch's "CUDA Support Matrix" (RELEASE.md) of the releases 2.13, 2.11 and 2.7; the preferred
-# build comes first. 2.11 is the last one for CUDA 12.8, and 2.7 the last one for CUDA 11.
+# build comes first. 2.11 is the last one for CUDA 12.8, and 2.7 the last one for CUDA 11. All
+# machines get one version, so that the counts that one stores are those of the others: 2.13, which
+# CI installs. 2.14 and 2.15 are used where they are installed (2.15 needs Python 3.11).
 DEFAULT_BUILD = TorchBuild(version="2.13.0", cuda="13.0", oldest=_TURING)
+_CPU_BUILD = TorchBuild(version="2.13.0+cpu", cuda=None, index=f"{_INDEX}/cpu")
 _BUILDS = (
     DEFAULT_BUILD,
     TorchBuild(
@@ -53,10 +61,10 @@ _BUILDS = (
 def torch_build(machine: GpuMachine) -> TorchBuild | None:
     """Return the build to install on the machine, or None if no build runs there.
 
-    A machine without GPUs gets the build of PyPI.
+    A machine without GPUs gets the build for CPUs, one whose GPUs cannot be read that of PyPI.
     """
     if not machine.gpus:
-        return DEFAULT_BUILD
+        return DEFAULT_BUILD if machine.problem else _CPU_BUILD
     return next((build for build in _BUILDS if build.runs_on(machine)), None)
 
 

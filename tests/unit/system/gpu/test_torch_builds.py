@@ -21,8 +21,8 @@ def machine(driver, *capabilities):
 @pytest.mark.parametrize(
     ("driver", "capabilities", "version"),
     [
-        pytest.param(None, [], "2.13.0", id="no GPU"),
-        pytest.param("12.4", [], "2.13.0", id="a driver and no GPU"),
+        pytest.param(None, [], "2.13.0+cpu", id="no GPU"),
+        pytest.param("12.4", [], "2.13.0+cpu", id="a driver and no GPU"),
         pytest.param(None, [HOPPER], "2.13.0", id="a driver that does not say"),
         pytest.param("13.0", [HOPPER], "2.13.0", id="CUDA 13"),
         pytest.param("13.2", [BLACKWELL], "2.13.0", id="a newer minor version"),
