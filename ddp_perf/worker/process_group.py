@@ -10,6 +10,7 @@ from torch.distributed import Store
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.host.network import interface_between_nodes
+from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import flight_recorder_variable
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
@@ -73,6 +74,14 @@ def set_variables(case: Case) -> None:
         # here because CUDA is not initialised: no process that starts ranks does it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
+
+
+def let_nccl_report(request: LaunchRequest) -> None:
+    """Let NCCL print its choice if the output is kept, unless the user chose what it prints."""
+    case = request.case
+    is_chosen = any("NCCL_DEBUG" in name for name in {**nccl_settings(os.environ), **os.environ})
+    if request.output is not None and case.tier == "gpu" and case.world_size > 1 and not is_chosen:
+        os.environ["NCCL_DEBUG"] = "INFO"
 
 
 def backend_of(request: LaunchRequest) -> str:
