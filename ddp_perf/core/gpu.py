@@ -81,7 +81,7 @@ def link_slowness(name: str) -> tuple[int, int]:
     return 1, _LEVELS.index(name) if name in _LEVELS else len(_LEVELS)
 
 
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a node's GPUs and networks. The weakest GPU decides: each step waits for it."""
 
     links: str | None = None  # the slowest among the first 2, 3, … GPUs: "NV12 SYS SYS"

@@ -11,7 +11,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.gpu import NodeState
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.core.utilisation import RankUtilisation
@@ -176,7 +176,9 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     started: str  # ISO 8601, UTC
     wall_s: float  # from the request to the outcome
     output: KeptOutput | None = None  # None: nothing was printed, or it was not asked for
-    node_states: tuple[NodeState, ...] = ()  # of its nodes on the gpu tier, if there are several
+    node_hardware: tuple[
+        NodeHardware, ...
+    ] = ()  # of its nodes on the gpu tier, if there are several
     node: str | None = None  # that was asked for, by name; None: any node, or an older file
 
     @property

@@ -157,10 +157,10 @@ class NodeLauncher:
             started=started.isoformat(timespec="seconds"),
             wall_s=wall_s,
             output=output,
-            node_states=tuple(
-                node.outcome.facts.state
+            node_hardware=tuple(
+                node.outcome.facts.hardware
                 for node in nodes
-                if len(nodes) > 1 and node.outcome and node.outcome.facts.state
+                if len(nodes) > 1 and node.outcome and node.outcome.facts.hardware
             ),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.gpu import NodeState
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.render.units import counted
 
@@ -28,8 +28,8 @@ def machine_warnings(
     for measurement in measurements:
         found |= dict.fromkeys(_transport_warnings(measurement, environment))
         for launch in measurement.launches:
-            hosts = launch.hosts or tuple(map(str, range(len(launch.node_states))))
-            found |= dict.fromkeys(_differences(launch.node_states, hosts))
+            hosts = launch.hosts or tuple(map(str, range(len(launch.node_hardware))))
+            found |= dict.fromkeys(_differences(launch.node_hardware, hosts))
     return tuple(found)
 
 
@@ -51,7 +51,7 @@ def _transport_warnings(measurement: Measurement, environment: Environment) -> I
         )
 
 
-def _differences(states: tuple[NodeState, ...], hosts: tuple[str, ...]) -> Iterator[str]:
+def _differences(states: tuple[NodeHardware, ...], hosts: tuple[str, ...]) -> Iterator[str]:
     for name, words in _STATES.items():
         each = [getattr(state, name) for state in states]
         if len(set(each) - {None}) > 1:

@@ -12,13 +12,13 @@ import msgspec
 
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.gpu import GpuMachine, NodeState, link_slowness
+from ddp_perf.core.gpu import GpuMachine, NodeHardware, link_slowness
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.gpu.gpus import NO_GPUS, state_of
+from ddp_perf.system.gpu.gpus import NO_GPUS, hardware_of
 from ddp_perf.system.gpu.torch_builds import misfit
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.variables import LIBRARY_PATH, training_variables
@@ -85,7 +85,7 @@ def with_launches(environment: Environment, measurements: Iterable[Measurement])
         hosts=" ".join(sorted(set().union(*hosts))) or None,
         pcie=_pcie(launches),
         transports=_transports(measured),
-        **_weakest([state for launch in launches for state in launch.node_states]),
+        **_weakest([state for launch in launches for state in launch.node_hardware]),
     )
 
 
@@ -127,7 +127,7 @@ def _transports(measured: Sequence[Measurement]) -> dict[str, str]:
     return {ranks: " ".join(sorted(names)) for ranks, names in found.items()}
 
 
-def _weakest(states: Sequence[NodeState]) -> dict[str, Any]:
+def _weakest(states: Sequence[NodeHardware]) -> dict[str, Any]:
     """Return the fields of the weakest node: each step waits for it."""
     if not states:
         return {}
@@ -174,5 +174,5 @@ def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
 
 def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
     mask = os.environ.get("CUDA_VISIBLE_DEVICES") if machine.gpus else None
-    state = msgspec.structs.asdict(state_of(machine))
+    state = msgspec.structs.asdict(hardware_of(machine))
     return {**state, "interconnect": machine.interconnect, "cuda_visible_devices": mask}

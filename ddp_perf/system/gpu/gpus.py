@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.gpu import Gpu, GpuMachine, NodeState
+from ddp_perf.core.gpu import Gpu, GpuMachine, NodeHardware
 from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.gpu.reader import GpuReader
 
@@ -80,12 +80,12 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
-def state_of(machine: GpuMachine, networks: str | None = None) -> NodeState:
+def hardware_of(machine: GpuMachine, networks: str | None = None) -> NodeHardware:
     """Return the state of the GPUs of a machine; ``networks`` are those of its host."""
     gpus = machine.gpus
     persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
     access = {True: "yes", False: "no", None: "?"}
-    return NodeState(
+    return NodeHardware(
         links=" ".join(machine.slowest_links) or None,
         peer_access=" ".join(access[one] for one in machine.peer_access) or None,
         gpu_memory=min(_known(gpus, "memory"), default=None),

@@ -8,7 +8,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.strategy import FsdpOptions
-from ddp_perf.worker.process_group import backend_of, let_nccl_report
+from ddp_perf.worker.process_group import backend_of, let_nccl_report, set_variables
 from tests.builders import make_case
 
 
@@ -61,3 +61,28 @@ def test_what_a_user_lets_nccl_print_stays(logged, name):
 
     assert logged(before) == before.get("NCCL_DEBUG")
     assert logged({}, settings=f"{name}=VERSION\n") is None
+
+
+@pytest.fixture
+def interface_of(monkeypatch):
+    """``interface_of(environ)``: what a rank that assumes one node lets NCCL listen on."""
+
+    def run(environ, nodes=1):
+        names = ("MASTER_ADDR", "LOCAL_WORLD_SIZE", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+        kept = {name: value for name, value in os.environ.items() if name not in names}
+        with monkeypatch.context() as own:
+            own.setattr(os, "environ", {**kept, **environ})
+            set_variables(make_case(tier="gpu", world_size=2, nodes=nodes))
+            return os.environ.get("NCCL_SOCKET_IFNAME")
+
+    return run
+
+
+def test_nccl_listens_on_loopback_only_if_all_ranks_are_known_to_be_here(interface_of):
+    elsewhere = {"MASTER_ADDR": "192.0.2.7"}
+
+    assert interface_of({}) == "lo"  # forked ranks
+    assert interface_of({"MASTER_ADDR": "127.0.0.1"}) == "lo"
+    assert interface_of({**elsewhere, "LOCAL_WORLD_SIZE": "2"}) == "lo"  # torchrun states it
+    assert interface_of(elsewhere) is None
+    assert interface_of({**elsewhere, "LOCAL_WORLD_SIZE": "1"}, nodes=2) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.gpu import NodeState
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
@@ -197,15 +197,15 @@ def test_closing_the_launcher_closes_the_engine():
 
 
 def test_a_launch_of_several_nodes_has_the_state_of_each():
-    states = [NodeState(power_limit_w=watts) for watts in (400.0, 300.0)]
+    states = [NodeHardware(power_limit_w=watts) for watts in (400.0, 300.0)]
     outcomes = [
-        msgspec.structs.replace(outcome, facts=msgspec.structs.replace(FACTS, state=state))
+        msgspec.structs.replace(outcome, facts=msgspec.structs.replace(FACTS, hardware=state))
         for outcome, state in zip(RANKS, states, strict=True)
     ]
 
     outcome = NodeLauncher(Engine(*outcomes), nodes=2).launch(LaunchRequest(case=CASE, round=0))
 
-    assert outcome.node_states == tuple(states)
+    assert outcome.node_hardware == tuple(states)
 
 
 def test_the_networks_settings_are_forwarded_and_the_libraries_are_those_of_each_node(monkeypatch):

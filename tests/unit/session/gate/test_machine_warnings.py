@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.launch import KeptOutput, NcclChoice
 from ddp_perf.session.gate.machine_warnings import machine_warnings
-from ddp_perf.system.gpu.gpus import state_of
+from ddp_perf.system.gpu.gpus import hardware_of
 from tests.builders import make_case, make_environment, make_gpu_machine, make_measurement
 
 TWO = make_case(world_size=2, tier="gpu")
@@ -17,7 +17,7 @@ ACROSS = make_case(world_size=4, nodes=2, tier="gpu")
 def warnings(case, *transports, states=(), **environment):
     measured = make_measurement(case, [0.01])
     output = KeptOutput(directory="d", nccl=NcclChoice(transports=transports))
-    launch = msgspec.structs.replace(measured.launches[0], output=output, node_states=states)
+    launch = msgspec.structs.replace(measured.launches[0], output=output, node_hardware=states)
     measured = msgspec.structs.replace(measured, launches=(launch,))
     return machine_warnings([measured], make_environment(**environment))
 
@@ -52,7 +52,7 @@ def test_the_transports_that_are_expected_are_not_warned_of():
 
 def test_nodes_that_differ_are_warned_of_with_their_values():
     states = [
-        state_of(make_gpu_machine("A", "A", power_limit_w=watts, ecc=None), networks)
+        hardware_of(make_gpu_machine("A", "A", power_limit_w=watts, ecc=None), networks)
         for watts, networks in ((400.0, "1 x InfiniBand"), (300.0, "1 x InfiniBand"))
     ]
 

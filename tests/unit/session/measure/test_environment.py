@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.launch import KeptOutput, NcclChoice
 from ddp_perf.session.measure.environment import describe_environment, with_launches
-from ddp_perf.system.gpu.gpus import state_of
+from ddp_perf.system.gpu.gpus import hardware_of
 from ddp_perf.system.host.host import Host
 from tests.builders import (
     RUNTIME,
@@ -153,11 +153,11 @@ def test_the_transports_of_nccl_are_those_that_any_launch_printed():
 
 def test_of_several_nodes_the_weakest_is_described():
     across = make_case(world_size=4, nodes=2)
-    first = state_of(make_gpu_machine(*["A"] * 3, nvlinks=12, power_limit_w=400.0, ecc=False))
-    other = state_of(
+    first = hardware_of(make_gpu_machine(*["A"] * 3, nvlinks=12, power_limit_w=400.0, ecc=False))
+    other = hardware_of(
         make_gpu_machine(*["A"] * 3, pcie="SYS", power_limit_w=300.0, ecc=True), "9 x IB"
     )
-    measured = on_pcie(across, *[None] * 4, node_states=(first, other))
+    measured = on_pcie(across, *[None] * 4, node_hardware=(first, other))
 
     found = with_launches(make_environment(power_limit_w=400.0, links="NV12 NV12"), [measured])
 
