@@ -188,6 +188,16 @@ class FakeNvml:
         link = self._machine.link(first.gpu, second.gpu)
         return _LEVELS[self._or_unsupported(link.pcie)]
 
+    def _nvmlDeviceGetP2PStatus(self, first: Any, second: Any, capability: int) -> int:
+        link = self._machine.link(first.gpu, second.gpu)
+        if capability == pynvml.NVML_P2P_CAPS_INDEX_NVLINK:
+            allowed: bool | None = link.nvlinks > 0
+        else:
+            allowed = self._or_unsupported(link.peer_access)
+        return (
+            pynvml.NVML_P2P_STATUS_OK if allowed else pynvml.NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED
+        )
+
     def _nvmlDeviceGetPciInfo(self, handle: Any) -> Any:
         return SimpleNamespace(busId=_bus_id(handle.gpu.index))
 

@@ -86,6 +86,7 @@ def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
             second=second,
             nvlinks=switched or draw(st.sampled_from([0, 0, 1, 2, 4])),
             pcie=draw(levels),
+            peer_access=draw(st.sampled_from([True, False, None])),
         )
         for first, second in itertools.combinations(range(count), 2)
     ]

@@ -71,11 +71,14 @@ def _request(flags: Flags, position: Position) -> LaunchRequest:
 
 
 def _measure(request: LaunchRequest, flags: Flags, position: Position) -> int:
-    from ddp_perf.bench.launch import run_as_rank
+    from ddp_perf.bench.launch import meet, run_as_rank
     from ddp_perf.worker.process import rank_error
 
     try:
-        outcome = run_as_rank(request, flags, position)
+        meeting = meet(flags, position)
+        if meeting.position != position:
+            request = _request(flags, meeting.position)
+        outcome = run_as_rank(request, meeting)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 – torch raises anything; the process ends with it

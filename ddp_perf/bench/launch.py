@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import datetime
 import time
+from typing import NamedTuple
 
 import msgspec
 from torch.distributed import HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ddp_perf.bench.flags import Flags
-from ddp_perf.bench.position import Position
+from ddp_perf.bench.position import Position, position_on
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.supervisor.agreement import check_agreement
+from ddp_perf.system.host.host import host_name
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 
 
-def run_as_rank(
-    request: LaunchRequest, flags: Flags, position: Position
-) -> LaunchResult | LaunchFailure | None:
+class Meeting(NamedTuple):
+    """The store by which the ranks found each other, and where this one is among them."""
+
+    store: Store
+    position: Position
+
+    @property
+    def ours(self) -> Store:
+        """The part of the store that the process group does not use."""
+        return PrefixStore("ddp_perf.bench", self.store)
+
+
+def meet(flags: Flags, position: Position) -> Meeting:
+    """Meet the other ranks, and check that they were started alike. Collective."""
+    met = Meeting(_store(position), position)
+    _check_flags(met.ours, flags, position)
+    if position.states_nodes:
+        return met
+    met.ours.set(f"host of rank {position.rank}", host_name())
+    hosts = [met.ours.get(f"host of rank {rank}").decode() for rank in range(position.world_size)]
+    return met._replace(position=position_on(position, hosts))
+
+
+def run_as_rank(request: LaunchRequest, meeting: Meeting) -> LaunchResult | LaunchFailure | None:
     """Measure the request's case on this rank; return the outcome on rank 0, None on the others.
 
     Collective. The results travel through the store by which the ranks found each other, since
@@ -28,9 +51,8 @@ def run_as_rank(
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     begin = time.monotonic()
-    store = _store(position)
-    ours = PrefixStore("ddp_perf.bench", store)
-    _check_flags(ours, flags, position)
+    store, position = meeting
+    ours = meeting.ours
     result = measure_in_group(
         request,
         rank=position.rank,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 1
     nodes: int = 1
     alone: bool = True
+    states_nodes: bool = True  # False: nothing states the nodes, and one is assumed
 
 
 def position_of(environ: Mapping[str, str]) -> Position:
@@ -49,4 +50,21 @@ def position_of(environ: Mapping[str, str]) -> Position:
         world_size=world_size,
         nodes=nodes,
         alone=False,
+        states_nodes=not {"LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"}.isdisjoint(environ),
     )
+
+
+def position_on(position: Position, hosts: Sequence[str]) -> Position:
+    """Return the position with the number of nodes that the hosts of all ranks show, by rank.
+
+    Raises LaunchError if the hosts have different numbers of ranks, or ranks in turn.
+    """
+    nodes = len(set(hosts))
+    ranks_here = position.world_size // nodes
+    blocks = [set(hosts[first : first + ranks_here]) for first in range(0, len(hosts), ranks_here)]
+    if len(blocks) != nodes or any(len(block) > 1 for block in blocks):
+        raise LaunchError(
+            f"the ranks run on {', '.join(hosts)}: give each host as many, one after the other; or"
+            " start the ranks by torchrun"
+        )
+    return msgspec.structs.replace(position, nodes=nodes)

@@ -147,6 +147,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.world_size // self.nodes
 
     @property
+    def ranks_text(self) -> str:
+        """The ranks and nodes that it needs: ``8 ranks``, ``16 ranks on 2 nodes``."""
+        ranks = f"{self.world_size} ranks"
+        return ranks if self.nodes == 1 else f"{ranks} on {self.nodes} nodes"
+
+    @property
     def replicates(self) -> bool:
         """True if each of several nodes has a copy of the parameters, sharded over its ranks."""
         return self.nodes > 1 and self.fsdp is not None and self.fsdp.replicate is not None

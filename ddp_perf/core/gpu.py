@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -60,6 +61,8 @@ class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
     second: int
     nvlinks: int = 0  # number of NVLinks, directly or through switches
     pcie: PcieLevel | None = None  # the path without NVLink
+    # Each GPU may access the memory of the other. False: copies go through the host's memory.
+    peer_access: bool | None = None
 
     @property
     def name(self) -> str:
@@ -68,10 +71,27 @@ class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slowness(self) -> tuple[int, int]:
-        """A key that sorts links from fast to slow. An unknown link counts as the slowest."""
-        if self.nvlinks:
-            return 0, -self.nvlinks
-        return 1, _LEVELS.index(self.pcie) if self.pcie else len(_LEVELS)
+        return link_slowness(self.name)
+
+
+def link_slowness(name: str) -> tuple[int, int]:
+    """Return a key that sorts links by name, the fastest first. An unknown one is the slowest."""
+    if name.startswith("NV"):
+        return 0, -int(name.removeprefix("NV"))
+    return 1, _LEVELS.index(name) if name in _LEVELS else len(_LEVELS)
+
+
+class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a node's GPUs and networks. The weakest GPU decides: each step waits for it."""
+
+    links: str | None = None  # the slowest among the first 2, 3, … GPUs: "NV12 SYS SYS"
+    peer_access: str | None = None  # of the first 2, 3, … GPUs to each other: "yes yes no ?"
+    gpu_memory: int | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    persistence: bool | None = None  # on all GPUs
+    ecc: bool | None = None  # on any GPU
+    networks: str | None = None  # for RDMA
 
 
 class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +119,20 @@ class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def slowest_links(self) -> tuple[str, ...]:
         """The name of the slowest link among the first two, three, … GPUs."""
-        names = []
+        return tuple(
+            max(links, key=lambda link: link.slowness).name for links in self._links_of_first()
+        )
+
+    @property
+    def peer_access(self) -> tuple[bool | None, ...]:
+        """It is True for the first two, three, … GPUs if all may access each other's memory."""
+        known = [{link.peer_access for link in links} for links in self._links_of_first()]
+        return tuple(False if False in each else None if None in each else True for each in known)
+
+    def _links_of_first(self) -> Iterator[list[GpuLink]]:
+        """Yield the links among the first two, three, … GPUs."""
         for count in range(2, len(self.gpus) + 1):
-            pairs = itertools.combinations(self.gpus[:count], 2)
-            slowest = max((self.link(*pair) for pair in pairs), key=lambda link: link.slowness)
-            names.append(slowest.name)
-        return tuple(names)
+            yield [self.link(*pair) for pair in itertools.combinations(self.gpus[:count], 2)]
 
     @property
     def interconnect(self) -> str | None:
@@ -137,3 +165,10 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     pcie_width: int | None = None
     memory_used: int | None = None  # bytes
     processes: tuple[GpuProcess, ...] | None = None
+
+    @property
+    def pcie(self) -> tuple[int, int] | None:
+        """Generation and lanes of its link now, or None if one of them is unknown."""
+        if self.pcie_generation is None or self.pcie_width is None:
+            return None
+        return self.pcie_generation, self.pcie_width

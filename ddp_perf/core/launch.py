@@ -11,6 +11,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.core.utilisation import RankUtilisation
@@ -134,6 +135,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     host_bound: bool | None = None  # its GPU waited for the host; None: unknown, or no GPU
     slowdown: float | None = None  # share that compute:N% added to its step, as measured
     energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
+    pcie: tuple[int, int] | None = None  # generation and lanes that its GPU uses; None: unknown
     sm_clock_mhz: int | None = None  # of its GPU after the last step; None: unknown, or no GPU
     utilisation: RankUtilisation | None = None  # None: an older file
     # None: an older file, a step that a CUDA graph replays, or a script that was over before.
@@ -176,6 +178,9 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     started: str  # ISO 8601, UTC
     wall_s: float  # from the request to the outcome
     output: KeptOutput | None = None  # None: nothing was printed, or it was not asked for
+    node_hardware: tuple[
+        NodeHardware, ...
+    ] = ()  # of its nodes on the gpu tier, if there are several
     node: str | None = None  # that was asked for, by name; None: any node, or an older file
 
     @property
@@ -197,6 +202,12 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         """The hosts of its nodes, by node; one may have several nodes. Empty: an older file."""
         names = {rank.placement.node: rank.placement.host for rank in self.ranks}
         return tuple(names[node] or "" for node in sorted(names)) if all(names.values()) else ()
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """The transports that NCCL printed. It is empty if they are unknown."""
+        nccl = None if self.output is None else self.output.nccl
+        return () if nccl is None else nccl.transports
 
     @property
     def disturbed(self) -> list[bool]:

@@ -122,6 +122,7 @@ def measurement(
         slowdown=injected.slowdown,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
+        pcie=watched.pcie,
         sm_clock_mhz=watched.sm_clock_mhz,
         utilisation=utilisation,
         probe=facts.probe,

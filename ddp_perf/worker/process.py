@@ -25,7 +25,7 @@ from ddp_perf.errors import DdpPerfError, NeedsGpuError
 from ddp_perf.worker.count import count_step
 from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.process_group import measure_in_group
+from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import RankDone, RankError, RankFiles
 from ddp_perf.worker.script.children import end_children
@@ -88,6 +88,7 @@ def run_to_end(
         _end_with(lambda: RankDone(result=work()), request, reports)
 
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    let_nccl_report(request)
     if request.case.script is None:
         end(
             lambda: measure_in_group(

@@ -9,7 +9,8 @@ from torch.distributed import Store
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
-from ddp_perf.system.host.network import interface_between_nodes
+from ddp_perf.system.host.network import interface_between_nodes, is_loopback
+from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import flight_recorder_variable
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
@@ -61,7 +62,9 @@ def set_variables(case: Case) -> None:
     Those that the user has set stay.
     """
     meeting = os.environ.get("MASTER_ADDR")  # forked ranks have none, and are on one machine
-    if case.nodes == 1 or meeting is None:
+    # What starts ranks may leave out how many nodes there are. torchrun states it.
+    is_stated = os.environ.get("LOCAL_WORLD_SIZE") == str(case.world_size)
+    if meeting is None or (case.nodes == 1 and (is_stated or is_loopback(meeting))):
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, "lo")  # one machine: never listen on a public address
     elif (interface := interface_between_nodes(meeting)) is not None:
@@ -73,6 +76,14 @@ def set_variables(case: Case) -> None:
         # here because CUDA is not initialised: no process that starts ranks does it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
+
+
+def let_nccl_report(request: LaunchRequest) -> None:
+    """Let NCCL print its choice if the output is kept, unless the user chose what it prints."""
+    case = request.case
+    is_chosen = any("NCCL_DEBUG" in name for name in {**nccl_settings(os.environ), **os.environ})
+    if request.output is not None and case.tier == "gpu" and case.world_size > 1 and not is_chosen:
+        os.environ["NCCL_DEBUG"] = "INFO"
 
 
 def backend_of(request: LaunchRequest) -> str:

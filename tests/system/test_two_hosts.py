@@ -6,6 +6,10 @@ rate, so what a step sends takes at least as long as bytes ÷ rate says.
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -18,6 +22,7 @@ from ddp_perf.scaling.curves import measured_series
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
 from ddp_perf.stats.link.model import Link, Topology
 from tests.builders import make_cases, make_request, make_result
+from tests.projects import REPOSITORY
 from tests.system.conftest import WORKLOADS
 from tests.system.two_hosts import MBIT, obstacle, two_hosts
 
@@ -229,3 +234,33 @@ def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on
     assert outcome.node == hosts.names[1]
     assert "does not reach" in outcome.detail
     assert hosts.processes() == []
+
+
+def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts, monkeypatch):
+    """As srun and mpirun start them: with RANK, WORLD_SIZE and MASTER_ADDR alone."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    hosts.limit(FAST)
+    module = f"{shlex.quote(sys.executable)} -m ddp_perf.bench --device=cpu --epochs=1"
+    small = "--steps-per-epoch=6 --warmup-steps=2 --batch-size=8 --hidden-dim=64"
+    variables = f"LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR={hosts.addresses[0]} MASTER_PORT=29411"
+    ranks = [
+        subprocess.Popen(
+            [
+                *shlex.split(hosts.shell.format(node=name)),
+                f"{variables} RANK={rank} {module} {small}",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, name in enumerate(hosts.names)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=180)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    for node, name in enumerate(hosts.names):
+        assert f"node {node} ({name})" in outputs[0]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ddp_perf.core.case import Tier
 from ddp_perf.launch.nodes.outcome import NodeFacts
-from ddp_perf.system.gpu.gpus import NO_GPUS, find_gpus
+from ddp_perf.system.gpu.gpus import NO_GPUS, find_gpus, hardware_of
 from ddp_perf.system.host.host import cpu_name
+from ddp_perf.system.host.network import rdma_networks
 
 
 def read_facts(tier: Tier) -> NodeFacts:
@@ -22,6 +23,7 @@ def read_facts(tier: Tier) -> NodeFacts:
         driver=machine.driver,
         accelerator=machine.name if tier == "gpu" else cpu_name(),
         gpus=len(machine.gpus),
+        hardware=hardware_of(machine, rdma_networks()) if tier == "gpu" else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.brought import write_brought
@@ -25,7 +25,7 @@ from ddp_perf.launch.nodes.outcome import NodeRequest, encode_request, without_o
 from ddp_perf.launch.supervisor.output import forget_output, keep_output
 from ddp_perf.system.capacity import Capacity, named
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.variables import training_variables
+from ddp_perf.system.variables import LIBRARY_PATH, training_variables
 
 _DESCRIBE_S = 300.0  # an import of torch from a cold network disk takes minutes
 _START_S = 60.0  # of the node processes and of torchrun, and their ends
@@ -124,7 +124,7 @@ class NodeLauncher:
             launch=launch,
             tier=tier,
             id=uuid.uuid4().hex,
-            environ={**training_variables(tier, os.environ), **_interfaces(), **env},
+            environ={**_forwarded(tier), **_interfaces(), **env},
             node_variable=self._engine.node_variable,
         )
 
@@ -157,7 +157,19 @@ class NodeLauncher:
             started=started.isoformat(timespec="seconds"),
             wall_s=wall_s,
             output=output,
+            node_hardware=tuple(
+                node.outcome.facts.hardware
+                for node in nodes
+                if len(nodes) > 1 and node.outcome and node.outcome.facts.hardware
+            ),
         )
+
+
+def _forwarded(tier: Tier) -> dict[str, str]:
+    """Return the variables that ranks on every node get. Each node has its own libraries."""
+    variables = training_variables(tier, os.environ)
+    variables.pop(LIBRARY_PATH, None)  # a shell on another host gets it before Python starts
+    return variables
 
 
 def _interfaces() -> dict[str, str]:

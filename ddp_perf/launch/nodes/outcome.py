@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.case import Tier
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, RankResult
 from ddp_perf.launch.brought import RankFileName
 from ddp_perf.launch.frames import framed, is_framed, packed, unframed, unpacked
@@ -30,6 +31,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None  # of the GPUs
     accelerator: str  # the model of the GPUs, or of the processor
     gpus: int
+    hardware: NodeHardware | None = None  # of its GPUs; None: on the CPU tier
 
 
 class NodeOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from ddp_perf.launch.nodes.engine import (
     NodeEnd,
 )
 from ddp_perf.system.host.host import host_name
+from ddp_perf.system.variables import LIBRARY_PATH
 
 _TICK_S = 1.0  # a Ctrl-C that comes just before a wait is noticed after it
 
@@ -89,6 +90,10 @@ class TorchrunEngine:
         command = [*command, END_WITH_STDIN]
         if not self._hosts:
             return _NodeProcess(name, command, {**os.environ, **variables})
+        if LIBRARY_PATH in os.environ:
+            variables[LIBRARY_PATH] = os.environ[LIBRARY_PATH]  # a login shell may not set it
+        if LIBRARY_PATH in os.environ:  # a shell there may not set it
+            variables[LIBRARY_PATH] = os.environ[LIBRARY_PATH]
         assignments = [f"{variable}={value}" for variable, value in variables.items()]
         there = (
             f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *assignments, *command])}"

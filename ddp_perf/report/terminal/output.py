@@ -12,16 +12,15 @@ from ddp_perf.session.result import SuiteResult
 
 
 def output_lines(result: SuiteResult) -> list[str]:
-    """Return what NCCL chose, the folders of the outputs, and why one could not be kept."""
+    """Return warnings, what NCCL chose, the folders of the outputs, and why one is not kept."""
     kept = dict(_kept(result))
-    if not kept:
-        return []
     names = short_names(result.measurements)
     chosen: dict[str, list[str]] = {}
     for case_id, output in kept.items():
         if output.nccl is not None:
             chosen.setdefault(_choice(output.nccl), []).append(names[case_id])
-    lines = [f"{', '.join(cases)}: {choice}" for choice, cases in chosen.items()]
+    lines = [f"WARNING: {warning}" for warning in result.warnings]
+    lines += [f"{', '.join(cases)}: {choice}" for choice, cases in chosen.items()]
     written = [os.path.relpath(f"{out.directory}/.") for out in kept.values() if not out.problem]
     if written:
         where = written[0] if len(written) == 1 else os.path.commonpath(written)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
-from ddp_perf.render.units import field_changes
+from ddp_perf.render.units import change_text, field_changes
 
 _SAME = 0.05  # memory and power limits that differ by less belong to one class
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
@@ -26,6 +26,7 @@ _INFORMATIVE = (
     "sm_clock_mhz",
     "ecc",
     "persistence",
+    "networks",
 )
 
 
@@ -72,7 +73,12 @@ def software(environment: Environment) -> tuple[str | None, ...]:
 def changes(stored: Environment, now: Environment) -> list[str]:
     """Return the other differences, as ``torch 2.12.0 → 2.13.0``."""
     variables = sorted(stored.variables.keys() | now.variables.keys())
-    return environment_differences(stored, now, (*_INFORMATIVE, *variables))
+    differences = environment_differences(stored, now, (*_INFORMATIVE, *variables))
+    for ranks in sorted(stored.transports.keys() & now.transports.keys()):
+        before, after = stored.transports[ranks], now.transports[ranks]
+        if before != after:
+            differences.append(change_text(f"NCCL's transport of {ranks}", before, after))
+    return differences
 
 
 def environment_differences(
@@ -92,16 +98,21 @@ def checked_conditions(
     """
     # Not by name: drivers before 2021 write it without "NVIDIA".
     yield "accelerator", stored.accelerator_key, now.accelerator_key
-    links = stored.link_of(world_size // nodes), now.link_of(world_size // nodes)
-    if links[0] and links[1]:
-        yield "interconnect", links[0], links[1]
+    here = world_size // nodes  # ranks of a node
+    for name, before, after in (
+        ("interconnect", stored.link_of(here), now.link_of(here)),
+        ("peer access", stored.peer_access_of(here), now.peer_access_of(here)),
+        ("PCIe under load", stored.pcie_of(here), now.pcie_of(here)),
+    ):
+        if before and after:
+            yield name, before, after
     are_alike = stored.cuda is not None or stored.pool is not None
     if nodes > 1 and not are_alike and stored.hosts and now.hosts:
         yield "hosts", stored.hosts, now.hosts
-    for name, before, after, unit in (
+    for name, old, new, unit in (
         ("memory", stored.gpu_memory, now.gpu_memory, 2**30),
         ("power limit", stored.power_limit_w, now.power_limit_w, 1),
     ):
-        if before and after and abs(before / after - 1) > _SAME:
+        if old and new and abs(old / new - 1) > _SAME:
             suffix = "W" if unit == 1 else "GiB"
-            yield name, f"{before / unit:.0f} {suffix}", f"{after / unit:.0f} {suffix}"
+            yield name, f"{old / unit:.0f} {suffix}", f"{new / unit:.0f} {suffix}"

@@ -21,13 +21,14 @@ from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
+from ddp_perf.session.gate.machine_warnings import machine_warnings
 from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.elsewhere import launch_elsewhere
-from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_nodes
+from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
 from ddp_perf.session.measure.explainer import Explainer
 from ddp_perf.session.measure.looks import (
     describe_more,
@@ -265,9 +266,11 @@ def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> 
     measurements = {**result.measurements, **measured}
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     costs = costs_of(measurements, summaries)
+    environment = with_launches(result.environment, measurements.values())
     return msgspec.structs.replace(
         result,
-        environment=with_nodes(result.environment, measurements.values()),
+        environment=environment,
+        warnings=machine_warnings(measurements.values(), environment),
         measurements=measurements,
         summaries=summaries,
         costs=costs,

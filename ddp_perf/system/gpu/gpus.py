@@ -6,10 +6,11 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from ddp_perf.core.gpu import Gpu, GpuMachine
+from ddp_perf.core.gpu import Gpu, GpuMachine, NodeHardware
 from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.gpu.reader import GpuReader
 
@@ -77,3 +78,24 @@ def accelerator_slug(machine: GpuMachine) -> str:
 def _slug(name: str) -> str:
     words = re.sub(r"\b(nvidia|tesla)\b", "", name.lower())
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+
+
+def hardware_of(machine: GpuMachine, networks: str | None = None) -> NodeHardware:
+    """Return the state of the GPUs of a machine; ``networks`` are those of its host."""
+    gpus = machine.gpus
+    persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
+    access = {True: "yes", False: "no", None: "?"}
+    return NodeHardware(
+        links=" ".join(machine.slowest_links) or None,
+        peer_access=" ".join(access[one] for one in machine.peer_access) or None,
+        gpu_memory=min(_known(gpus, "memory"), default=None),
+        power_limit_w=min(_known(gpus, "power_limit_w"), default=None),
+        sm_clock_mhz=min(_known(gpus, "sm_clock_mhz"), default=None),
+        persistence=all(persistence) if persistence else None,
+        ecc=any(ecc) if ecc else None,
+        networks=networks,
+    )
+
+
+def _known(gpus: Sequence[Gpu], name: str) -> list[Any]:
+    return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]

@@ -56,6 +56,9 @@ _CORE_WORDS = 16  # 1,024 cores
 _NODE_WORDS = 2
 _NODE_SCOPE = pynvml.NVML_AFFINITY_SCOPE_NODE
 _SWITCH = "switch"
+_HIDDEN = "hidden"  # a virtual machine may not report the other end of a link
+# Capabilities of nvml.h, by value: pynvml has a tuple for the first one.
+_READ, _WRITE, _NVLINK = 0, 1, 2
 _LOADED_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -224,19 +227,30 @@ def _read_links(handles: dict[int, Any]) -> Iterator[GpuLink]:
     ends = {index: _nvlink_ends(handle) for index, handle in handles.items()}
     places = {index: _bus_id(handle) for index, handle in handles.items()}
     for first, second in itertools.combinations(handles, 2):
+        pair = handles[first], handles[second]
         direct = ends[first].count(places[second]) if places[second] else 0
         switched = min(ends[first].count(_SWITCH), ends[second].count(_SWITCH))
+        hidden = min(ends[first].count(_HIDDEN), ends[second].count(_HIDDEN))
+        access = {_peer_status(*pair, capability) for capability in (_READ, _WRITE)}
         level = optional("nvmlDeviceGetTopologyCommonAncestor", handles[first], handles[second])
         yield GpuLink(
             first=first,
             second=second,
-            nvlinks=direct or switched,
+            nvlinks=direct or switched or (hidden if _peer_status(*pair, _NVLINK) else 0),
             pcie=None if level is None else _LEVELS.get(level),
+            peer_access=False if False in access else None if None in access else True,
         )
 
 
+def _peer_status(first: Any, second: Any, capability: int) -> bool | None:
+    """Return whether one GPU may use the other so; in a virtual machine PCIe may not allow it."""
+    status = optional("nvmlDeviceGetP2PStatus", first, second, capability)
+    known = status is not None and status != pynvml.NVML_P2P_STATUS_UNKNOWN
+    return status == pynvml.NVML_P2P_STATUS_OK if known else None
+
+
 def _nvlink_ends(handle: Any) -> list[str]:
-    """Return the other end of each active NVLink of the GPU: "switch", or a bus id."""
+    """Return the other end of each active NVLink of the GPU: "switch", a bus id, or "hidden"."""
     ends = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         if not optional("nvmlDeviceGetNvLinkState", handle, link):
@@ -246,6 +260,8 @@ def _nvlink_ends(handle: Any) -> list[str]:
             ends.append(_SWITCH)
         elif info := optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link):
             ends.append(_text(info.busId))
+        else:
+            ends.append(_HIDDEN)
     return ends
 
 

@@ -7,12 +7,14 @@ import ipaddress
 import os
 import socket
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from ddp_perf.core.case import Case
 
 _INTERFACES = Path("/sys/class/net")
+_RDMA_DEVICES = Path("/sys/class/infiniband")
 _SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 _ELSEWHERE = "192.0.2.1"  # on no network (RFC 5737), so its route is the default one
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -29,11 +31,32 @@ def group_interface(case: Case) -> str | None:
     """Return the interface that the process group of the case uses, or None for one rank.
 
     It is what the variable of the backend names. NCCL accepts a prefix, and both accept several
-    names; then no interface has that name, and it has no counters.
+    names; then no interface has that name, and it has no counters. Between nodes NCCL chooses by
+    itself: the interface on the route to the first one, unless there is a network for RDMA, whose
+    traffic no interface counts.
     """
     variable = "NCCL_SOCKET_IFNAME" if case.tier == "gpu" else "GLOO_SOCKET_IFNAME"
     name = os.environ.get(variable, "").removeprefix("=")
-    return name if name and case.world_size > 1 else None
+    if case.world_size == 1:
+        return None
+    meeting = os.environ.get("MASTER_ADDR")
+    if not name and case.nodes > 1 and meeting is not None and rdma_networks() is None:
+        return interface_between_nodes(meeting)
+    return name or None
+
+
+def rdma_networks() -> str | None:
+    """Return the active ports for RDMA, as ``8 x InfiniBand 400 Gb/sec (4X NDR)``; None: none."""
+    found: Counter[str] = Counter()
+    for port in _RDMA_DEVICES.glob("*/ports/*"):
+        with contextlib.suppress(OSError):
+            state, layer, rate = (
+                (port / name).read_text(encoding="ascii").strip()
+                for name in ("state", "link_layer", "rate")
+            )
+            if state.endswith("ACTIVE"):
+                found[f"{layer} {rate}"] += 1
+    return ", ".join(f"{count} x {port}" for port, count in sorted(found.items())) or None
 
 
 def read_interface(name: str) -> InterfaceBytes | None:

@@ -58,6 +58,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     conditions: RankConditions
     energy_j: float | None  # None: unknown, or the CPU tier
     sm_clock_mhz: int | None  # of its GPU at the end; None: unknown, or the CPU tier
+    pcie: tuple[int, int] | None = None  # generation and lanes of its GPU; None: unknown
 
 
 class RankWatch:
@@ -110,6 +111,7 @@ class RankWatch:
             ),
             energy_j=energy_j(self._before, after),
             sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
+            pcie=None if after.gpu is None else after.gpu.pcie,
         )
 
     def _read(self, gpu: GpuHealth | None) -> RankReading:

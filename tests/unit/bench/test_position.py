@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.bench.position import Position, position_of
+from ddp_perf.bench.position import Position, position_of, position_on
 from ddp_perf.errors import LaunchError
 
 TORCHRUN = {
@@ -32,7 +32,27 @@ def test_torchrun_states_ranks_and_nodes(left_out):
 def test_a_launcher_that_states_no_nodes_has_one():
     environ = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
 
-    assert position_of(environ).nodes == 1
+    position = position_of(environ)
+
+    assert (position.nodes, position.states_nodes) == (1, False)
+    assert position_of(TORCHRUN).states_nodes
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nodes"), [(["a"] * 4, 1), (["a", "a", "b", "b"], 2), (["a", "b", "c", "d"], 4)]
+)
+def test_the_hosts_of_the_ranks_show_the_nodes(hosts, nodes):
+    position = Position(rank=1, world_size=4, alone=False, states_nodes=False)
+
+    assert position_on(position, hosts).nodes == nodes
+
+
+@pytest.mark.parametrize(
+    "hosts", [["a", "a", "a", "b"], ["a", "b", "a", "b"], ["a", "b", "b", "b"]]
+)
+def test_hosts_with_ranks_in_turn_or_not_equally_many_are_refused(hosts):
+    with pytest.raises(LaunchError, match=f"the ranks run on {', '.join(hosts)}: give each host"):
+        position_on(Position(world_size=4), hosts)
 
 
 def test_nodes_with_different_numbers_of_ranks_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
@@ -193,3 +194,27 @@ def test_closing_the_launcher_closes_the_engine():
     NodeLauncher(engine).close()
 
     assert engine.requests == ["closed"]
+
+
+def test_a_launch_of_several_nodes_has_the_state_of_each():
+    states = [NodeHardware(power_limit_w=watts) for watts in (400.0, 300.0)]
+    outcomes = [
+        msgspec.structs.replace(outcome, facts=msgspec.structs.replace(FACTS, hardware=state))
+        for outcome, state in zip(RANKS, states, strict=True)
+    ]
+
+    outcome = NodeLauncher(Engine(*outcomes), nodes=2).launch(LaunchRequest(case=CASE, round=0))
+
+    assert outcome.node_hardware == tuple(states)
+
+
+def test_the_networks_settings_are_forwarded_and_the_libraries_are_those_of_each_node(monkeypatch):
+    monkeypatch.setenv("FI_PROVIDER", "efa")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/aws-ofi-nccl/lib")
+    engine = Engine(*RANKS)
+    case = msgspec.structs.replace(CASE, tier="gpu")
+
+    NodeLauncher(engine, nodes=2).launch(LaunchRequest(case=case, round=0))
+
+    assert engine.requests[0].environ["FI_PROVIDER"] == "efa"
+    assert "LD_LIBRARY_PATH" not in engine.requests[0].environ

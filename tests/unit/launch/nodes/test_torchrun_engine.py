@@ -44,6 +44,16 @@ def test_each_host_gets_its_number_and_the_rendezvous_in_this_directory():
     ]
 
 
+def test_a_shell_on_a_host_gets_the_path_of_the_libraries(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/aws-ofi-nccl/lib")
+
+    engine = TorchrunEngine(hosts=("a", "b"), node_shell="env -u LD_LIBRARY_PATH sh -c")
+
+    ends = run(engine, "echo $LD_LIBRARY_PATH", nodes=2)
+
+    assert [end.output for end in ends] == ["/opt/aws-ofi-nccl/lib\n"] * 2
+
+
 def test_one_host_can_be_chosen():
     (end,) = run(on_two_hosts(), "echo $WHERE", only="b")
 

@@ -54,3 +54,11 @@ def test_an_output_that_is_not_kept_is_a_line_with_its_reason():
 
 def test_silent_ranks_have_no_line():
     assert output_lines(make_result([make_measurement(make_cases()[1], [0.01])])) == []
+
+
+def test_a_warning_comes_first_also_if_nothing_was_printed():
+    case = make_cases()[1]
+    result = make_result([make_measurement(case, [0.01])], warnings=("2 ranks: over TCP sockets",))
+
+    assert output_lines(result) == ["WARNING: 2 ranks: over TCP sockets"]
+    assert "WARNING: 2 ranks: over TCP sockets" in suite_table(result, 100)

@@ -27,6 +27,9 @@ H200 = make_environment(
     accelerator_count=4,
     interconnect="SYS",
     links="NV18 NV18 SYS",
+    peer_access="yes yes yes",
+    pcie="5x16 5x16 5x16 5x16",
+    transports={"2 ranks": "P2P/CUMEM", "8 ranks on 2 nodes": "NET/IB P2P/CUMEM"},
     gpu_memory=140 * 2**30,
     power_limit_w=700.0,
     sm_clock_mhz=1980,
@@ -42,6 +45,9 @@ H200 = make_environment(
         ({"links": "PHB SYS SYS"}, "interconnect NV18, here PHB"),
         ({"gpu_memory": 94 * 2**30}, "memory 140 GiB, here 94 GiB"),
         ({"power_limit_w": 500.0}, "power limit 700 W, here 500 W"),
+        ({"peer_access": "no no no"}, "peer access yes, here no"),
+        ({"pcie": "5x16 5x8 5x16 5x16"}, "PCIe under load 5x16, here 5x8"),
+        ({"pcie": "5x16 3x16"}, "PCIe under load 5x16, here 3x16"),
     ],
 )
 def test_a_checked_field_that_differs_is_named_with_both_values(changed, expected):
@@ -57,6 +63,10 @@ def test_a_checked_field_that_differs_is_named_with_both_values(changed, expecte
         {"gpu_memory": 139 * 2**30},  # a newer one keeps more for itself
         {"power_limit_w": 690.0},
         {"power_limit_w": None, "gpu_memory": None, "links": None},
+        {"pcie": None, "peer_access": None},
+        {"pcie": "5x16 ?", "peer_access": "? ? ?"},
+        {"pcie": "5x16", "peer_access": ""},
+        {"pcie": "5x16 5x16 5x8", "peer_access": "yes no no"},  # beyond its own two GPUs
         {"torch": "2.14.0", "driver": "999", "host": "other"},
         {"links": "NV18 SYS SYS", "interconnect": "SYS"},
         {"accelerator_count": 2, "links": "NV18", "interconnect": "NV18"},
@@ -214,3 +224,11 @@ def test_the_link_of_a_case_over_nodes_is_that_of_the_gpus_of_one_node():
 
     assert mismatches(H200, now, world_size=4, nodes=2) == []
     assert mismatches(H200, now, world_size=4) == ["interconnect SYS, here PHB"]
+
+
+def test_a_changed_transport_is_named_for_each_number_of_ranks_that_both_have():
+    now = msgspec.structs.replace(
+        H200, transports={"2 ranks": "SHM/direct", "4 ranks": "P2P/CUMEM"}, pcie=None
+    )
+
+    assert changes(H200, now) == ["NCCL's transport of 2 ranks P2P/CUMEM → SHM/direct"]

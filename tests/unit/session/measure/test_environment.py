@@ -6,7 +6,9 @@ import os
 
 import msgspec
 
-from ddp_perf.session.measure.environment import describe_environment, with_nodes
+from ddp_perf.core.launch import KeptOutput, NcclChoice
+from ddp_perf.session.measure.environment import describe_environment, with_launches
+from ddp_perf.system.gpu.gpus import hardware_of
 from ddp_perf.system.host.host import Host
 from tests.builders import (
     RUNTIME,
@@ -96,7 +98,87 @@ def test_a_session_over_several_nodes_has_their_hosts():
     one, across = make_case(), make_case(world_size=4, nodes=2)
     environment = make_environment()
 
-    found = with_nodes(environment, [make_measurement(c, [0.01, 0.02]) for c in (one, across)])
+    found = with_launches(environment, [make_measurement(c, [0.01, 0.02]) for c in (one, across)])
 
     assert (found.nodes, found.hosts) == (2, "a b")
-    assert with_nodes(environment, [make_measurement(one, [0.01])]) == environment
+    assert with_launches(environment, [make_measurement(one, [0.01])]) == environment
+
+
+def on_pcie(case, *links, **launch):
+    """A measurement whose ranks had these links."""
+    measured = make_measurement(case, [0.01])
+    (one,) = measured.launches
+    ranks = tuple(
+        msgspec.structs.replace(rank, pcie=link)
+        for rank, link in zip(one.ranks, links, strict=True)
+    )
+    one = msgspec.structs.replace(one, ranks=ranks, **launch)
+    return msgspec.structs.replace(measured, launches=(one,))
+
+
+def test_the_link_of_each_gpu_is_its_best_reading_and_of_several_nodes_the_slowest():
+    one, two = make_case(world_size=1), make_case(world_size=2)
+    across = make_case(world_size=4, nodes=2)
+
+    idle = on_pcie(one, (1, 16)), on_pcie(two, (4, 16), (3, 8))
+    unknown = on_pcie(two, (4, 16), None)
+    nodes = on_pcie(across, (4, 16), (4, 16), (4, 16), (4, 8))
+
+    assert with_launches(make_environment(), idle).pcie == "4x16 3x8"
+    assert with_launches(make_environment(), [unknown]).pcie == "4x16"
+    assert with_launches(make_environment(), [nodes]).pcie == "4x16 4x8"
+
+
+def test_the_transports_of_nccl_are_those_that_any_launch_printed():
+    two, across = make_case(world_size=2), make_case(world_size=4, nodes=2)
+    printed = [
+        KeptOutput(directory="d", nccl=NcclChoice(transports=names))
+        for names in (("P2P/CUMEM",), ("NET/IB", "P2P/CUMEM"))
+    ]
+
+    found = with_launches(
+        make_environment(),
+        [
+            on_pcie(two, None, None, output=printed[0]),
+            on_pcie(across, *[None] * 4, output=printed[1]),
+            make_measurement(make_case(world_size=3), [0.01]),
+        ],
+    )
+
+    assert found.transports == {
+        "2 ranks": "P2P/CUMEM",
+        "4 ranks on 2 nodes": "NET/IB P2P/CUMEM",
+    }
+
+
+def test_of_several_nodes_the_weakest_is_described():
+    across = make_case(world_size=4, nodes=2)
+    first = hardware_of(make_gpu_machine(*["A"] * 3, nvlinks=12, power_limit_w=400.0, ecc=False))
+    other = hardware_of(
+        make_gpu_machine(*["A"] * 3, pcie="SYS", power_limit_w=300.0, ecc=True), "9 x IB"
+    )
+    measured = on_pcie(across, *[None] * 4, node_hardware=(first, other))
+
+    found = with_launches(make_environment(power_limit_w=400.0, links="NV12 NV12"), [measured])
+
+    assert (found.power_limit_w, found.ecc, found.links) == (300.0, True, "SYS SYS")
+    assert found.networks == "9 x IB"
+
+
+def test_the_libraries_and_the_files_of_nccl_are_conditions(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_ALGO=Ring\nNCCL_NTHREADS = 64\n")
+    set_here = {"NCCL_ALGO": "Tree", "FI_PROVIDER": "efa", "UCX_TLS": "rc", "LD_LIBRARY_PATH": "/x"}
+    for name, value in set_here.items():
+        monkeypatch.setenv(name, value)
+    here = make_capacity(MACHINE)
+    elsewhere = msgspec.structs.replace(
+        here, node=Host(name="n", os="o", cpu="c", cores=1, quota=None)
+    )
+
+    found = describe_environment(here, "gpu", RUNTIME, tmp_path).variables
+
+    assert found.items() >= {**set_here, "NCCL_NTHREADS": "64"}.items()
+    there = describe_environment(elsewhere, "gpu", RUNTIME, tmp_path).variables
+    assert "LD_LIBRARY_PATH" not in there  # a pod has its own
+    assert "NCCL_NTHREADS" not in describe_environment(here, "cpu", RUNTIME, tmp_path).variables

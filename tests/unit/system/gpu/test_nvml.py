@@ -70,6 +70,41 @@ def test_a_link_without_nvlink_is_the_pcie_path(monkeypatch):
     assert NvmlReader().machine().interconnect == "SYS"
 
 
+def test_nvlinks_with_hidden_ends_are_counted_if_the_driver_uses_them_between_the_gpus(monkeypatch):
+    """In a virtual machine NVML may refuse the other end of a link."""
+    machine = make_gpu_machine(*["NVIDIA A100-SXM4-40GB"] * 2, nvlinks=12, pcie="SYS")
+    FakeNvml(machine).install(monkeypatch)
+
+    def refuse(handle, link):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in ("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo"):
+        monkeypatch.setattr(pynvml, name, refuse)
+    seen = NvmlReader().machine().interconnect
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetP2PStatus", FakeNvml(machine)._unsupported)
+
+    assert seen == "NV12"
+    assert NvmlReader().machine().interconnect == "SYS"
+
+
+@pytest.mark.parametrize(
+    ("status", "access"),
+    [
+        (pynvml.NVML_P2P_STATUS_OK, True),
+        (pynvml.NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED, False),
+        (pynvml.NVML_P2P_STATUS_DISABLED_BY_REGKEY, False),
+        (pynvml.NVML_P2P_STATUS_UNKNOWN, None),
+    ],
+)
+def test_peer_access_is_what_the_driver_reports_and_unknown_stays_unknown(
+    status, access, monkeypatch
+):
+    FakeNvml(make_gpu_machine("Tesla T4", "Tesla T4")).install(monkeypatch)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetP2PStatus", lambda *pair_and_capability: status)
+
+    assert NvmlReader().machine().peer_access == (access,)
+
+
 @pytest.mark.parametrize(
     ("error", "driver_loaded", "problem"),
     [

@@ -13,6 +13,7 @@ from ddp_perf.system.host.network import (
     interface_between_nodes,
     interface_towards,
     link_speed,
+    rdma_networks,
     read_interface,
 )
 from tests.builders import make_case
@@ -114,3 +115,36 @@ def test_nodes_never_meet_at_a_name_of_loopback(monkeypatch, host, routes, expec
     monkeypatch.setattr(network, "interface_towards", routes.get)
 
     assert interface_between_nodes(host) == expected
+
+
+@pytest.fixture
+def rdma(monkeypatch, tmp_path):
+    """``rdma(states)``: make a device for RDMA whose ports have these states."""
+
+    def make(*states):
+        for number, state in enumerate(states, 1):
+            port = tmp_path / "mlx5_0" / "ports" / str(number)
+            port.mkdir(parents=True)
+            (port / "state").write_text(f"{state}\n")
+            (port / "link_layer").write_text("InfiniBand\n")
+            (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+
+    monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
+    return make
+
+
+def test_active_ports_for_rdma_are_counted_by_their_kind_and_rate(rdma):
+    assert rdma_networks() is None
+    rdma("4: ACTIVE", "1: DOWN", "4: ACTIVE")
+
+    assert rdma_networks() == "2 x InfiniBand 400 Gb/sec (4X NDR)"
+
+
+def test_between_nodes_nccl_uses_the_interface_of_the_route_unless_there_is_rdma(rdma, monkeypatch):
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    across, here = make_case(tier="gpu", world_size=2, nodes=2), make_case(tier="gpu", world_size=2)
+
+    assert (group_interface(across), group_interface(here)) == ("lo", None)
+    rdma("4: ACTIVE")
+    assert group_interface(across) is None  # no interface counts that traffic

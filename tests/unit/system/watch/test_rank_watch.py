@@ -473,6 +473,13 @@ def test_the_clock_of_a_gpu_is_read_after_the_steps():
     assert RankWatch([0], pinned=True).watched().sm_clock_mhz is None
 
 
+def test_the_link_of_a_gpu_is_known_if_its_generation_and_its_lanes_are():
+    after = watched(GpuOverTime({}, {}, {"pcie_generation": 4, "pcie_width": 8}))
+
+    assert after.pcie == (4, 8)
+    assert watched(GpuOverTime({}, {}, {"pcie_width": 8})).pcie is None
+
+
 def energy(*, seconds=10.0, **counter):
     """Return the energy between two readings, with the counter at 100 J and 700 J."""
     counters = {"before": 100.0, "after": 700.0, **counter}
