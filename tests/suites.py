@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.case import Case
 from ddp_perf.session.measure import suite
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
@@ -52,6 +53,7 @@ def measure_suite(
     capacity: Capacity | None = None,
     on_partial: Callable[[SuiteResult], None] = lambda result: None,
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
+    other_work: Callable[[Case], str | None] = lambda case: None,
     **fields: Any,
 ) -> SuiteResult:
     """Run one session of the suite "quick"; ``fields`` are those of its request and its policy.
@@ -68,4 +70,5 @@ def measure_suite(
         store=BaselineStore(bench.root / "baselines"),
         on_partial=on_partial,
         on_judged=on_judged,
+        other_work=other_work,
     )

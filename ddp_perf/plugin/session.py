@@ -16,7 +16,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.errors import DdpPerfError, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.against.running import make_against
 from ddp_perf.plugin.each_node import check_nodes, check_pool
@@ -24,6 +24,7 @@ from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.plugin.work.report import WorkReportWriter
+from ddp_perf.render.units import counted
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
@@ -141,6 +142,8 @@ class DdpSession:
             self._store.load_structures(suite)
         for tier in {case.tier for case in possible}:
             self._store.load(self.capacity.accelerator_key(tier))
+        if self.options.policy.save_mode is not None:
+            self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
 
@@ -249,13 +252,15 @@ class DdpSession:
 
     def _interruption(self, suite: str, cases: Sequence[Case]) -> str:
         """Describe how far these cases of the suite were measured, and what is not stored."""
-        lacking = []
+        lacking, kept = [], ""
         if not self._judged.issuperset(case.key for case in cases):
             lacking.append("not judged")
         mode, result = self.options.policy.save_mode, self.results.get(suite)
         if mode is not None and (result is None or not result.saved):
             lacking.append(f"not stored (--save-baseline={mode})")
-        what = f": {suite} is {' and '.join(lacking)}; run it again" if lacking else ""
+        elif mode is not None and result is not None and lacking:
+            kept = f"; what {counted(len(result.saved), 'case')} lacked is stored"
+        what = f": {suite} is {' and '.join(lacking)}{kept}; run it again" if lacking else ""
         return f"interrupted {self._progress.how_far()}{what}"
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
@@ -283,7 +288,15 @@ class DdpSession:
             store=self._store,
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
+            other_work=self._other_work,
         )
+
+    def _other_work(self, case: Case) -> str | None:
+        """Return what the step does beyond its stored counts; None also if it cannot be counted."""
+        try:
+            return self.work.other_work(case)
+        except LaunchError:
+            return None
 
     def _bench_for(self, case: Case) -> Bench:
         """Return the bench with the nodes of the launcher that the case's suite has."""

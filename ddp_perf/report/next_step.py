@@ -85,7 +85,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         why = f"restore {result.baseline_path} if it was lost; if not, announce the first session"
         return why, _again(result, "--save-baseline")
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
-        if len(result.measurements[finding.case_id].launches) == 1:
+        if result.measurements[finding.case_id].case.schedule.launches == 1:
             more = _again(result, "--ddp-launches=5", _saving(result))
             return "one launch stores the structure only; measure several", more
         cases = counted(len(result.measurements), "case")

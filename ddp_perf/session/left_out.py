@@ -9,6 +9,7 @@ import msgspec
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
 from ddp_perf.core.metric import (
     EFFICIENCY,
+    EXACT,
     LOSS,
     METRICS,
     STEP_TIME,
@@ -49,17 +50,19 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
 
 
 def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> dict[str, str]:
-    """Return why no metric can be stored if the losses are others: the figures would set a level.
+    """Return why no metric of code that does other work can be stored: it would set a level.
 
-    More launches do not change that.
+    Its losses and its structure are exact, so more launches do not change that.
     """
-    found = result.finding(case_id, LOSS)
-    if mode == "accept" or found is None or found.is_expected:
+    if mode == "accept":
         return {}
-    if found.verdict.outcome is not Outcome.REGRESSION:
-        return {}
-    why = f"the loss is another one: {found.verdict.reason}"
-    return {metric.name: why for metric in METRICS}
+    for exact in EXACT:
+        found = result.finding(case_id, exact)
+        is_red = found is not None and found.verdict.outcome is Outcome.REGRESSION
+        if found is not None and is_red and not found.is_expected:
+            why = f"the {exact} is another one: {found.verdict.reason}"
+            return {metric.name: why for metric in METRICS}
+    return {}
 
 
 def nothing_left(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:

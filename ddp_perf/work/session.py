@@ -14,6 +14,7 @@ from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.launch.environment import package_directory
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.work.baseline import WorkBaseline, merge_work
@@ -77,12 +78,37 @@ class WorkSession:
             self._counted[case.key] = self._judged(case)
         return self._counted[case.key]
 
+    def other_work(self, case: Case) -> str | None:
+        """Return what the step does beyond the stored counts, or None; nothing is stored.
+
+        None as well if this torch has no counts of the case, or if it cannot be counted now. Raises
+        LaunchError and BaselineError as `count` does.
+        """
+        if not self._store.versions(case.suite):
+            return None
+        torch = self._counter.runtime(case).torch
+        if self._store.load(case.suite, torch).of(case) is None:
+            return None
+        counted = self._compared(case, torch)
+        if isinstance(counted, LaunchFailure) or counted.verdict is None:
+            return None
+        is_other = counted.verdict.outcome is Outcome.REGRESSION
+        path = self._store.path(case.suite, torch)
+        return f"{path} has other counts: {counted.verdict.reason}" if is_other else None
+
     def close(self) -> None:
         """End every process that still runs. A second call does nothing."""
         self._counter.close()
 
     def _judged(self, case: Case) -> CountedCase | LaunchFailure:
         torch = self._counter.runtime(case).torch
+        counted = self._compared(case, torch)
+        if isinstance(counted, LaunchFailure):
+            return counted
+        saved = self._save(counted, self._store.load(case.suite, torch), torch)
+        return msgspec.structs.replace(counted, saved=saved)
+
+    def _compared(self, case: Case, torch: str) -> CountedCase | LaunchFailure:
         stored = self._store.load_nearest_first(case.suite, torch)
         work = count_case(case, self._counter, self._import_paths)
         if isinstance(work, LaunchFailure):
@@ -98,9 +124,7 @@ class WorkSession:
         )
         entries = (baseline.of(case) for baseline in stored)
         before = next((entry.step for entry in entries if entry is not None), None)
-        counted = CountedCase(case=case, work=work, stored=before, verdict=verdict)
-        saved = self._save(counted, stored[0], torch)
-        return msgspec.structs.replace(counted, saved=saved)
+        return CountedCase(case=case, work=work, stored=before, verdict=verdict)
 
     def _save(self, counted: CountedCase, before: WorkBaseline, torch: str) -> str | None:
         """Store the counts if they are to be, and return the file that has them from now on."""

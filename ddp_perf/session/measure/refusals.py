@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.session.measure.bench import Policy
 
 
-def unannounced_cases(
+def refused_cases(
+    cases: Sequence[Case],
+    baseline: Baseline,
+    store: BaselineStore,
+    policy: Policy,
+    other_work: Callable[[Case], str | None],
+) -> dict[str, Refused]:
+    """Return the cases that ``policy`` would store and that must not be, by id.
+
+    It is known before the first launch. Raises BaselineError for a broken file.
+    """
+    if policy.save_mode is None:
+        return {}
+    refused = {} if policy.begins else _unannounced_cases(cases, baseline, store)
+    if policy.save_mode != "accept":
+        known = [case for case in cases if case.id not in refused]
+        refused |= _cases_of_other_work(known, baseline, other_work)
+    return refused
+
+
+def _unannounced_cases(
     cases: Sequence[Case], baseline: Baseline, store: BaselineStore
 ) -> dict[str, Refused]:
     """Return the cases without a session, of which nobody announced the first one, by id.
@@ -21,6 +42,26 @@ def unannounced_cases(
     unknown = [case for case in cases if case.id not in baseline.cases]
     traces = store.traces(baseline.accelerator, cases[0].suite) if unknown else {}
     return {case.id: _unannounced(case, baseline, store, traces.get(case.id)) for case in unknown}
+
+
+def _cases_of_other_work(
+    cases: Sequence[Case], baseline: Baseline, other_work: Callable[[Case], str | None]
+) -> dict[str, Refused]:
+    """Return the cases that would begin a level, although their step does other work, by id.
+
+    ``other_work`` tells it by what is stored of the code, on any machine.
+    """
+    stored = baseline.cases
+    beginning = [case for case in cases if case.id not in stored or not stored[case.id].has_level]
+    found = {case.id: other_work(case) for case in beginning if case.trains}
+    return {
+        case_id: Refused(
+            reason=f"{why}; mend it, or if it is intended, accept the counts first: pytest -m work"
+            ' --save-baseline=accept --reason "…"'
+        )
+        for case_id, why in found.items()
+        if why is not None
+    }
 
 
 def _unannounced(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.explanation import slower_cases
@@ -36,7 +37,7 @@ from ddp_perf.session.measure.looks import (
     looks_of,
 )
 from ddp_perf.session.measure.profiling import profile_cases
-from ddp_perf.session.measure.refusals import unannounced_cases
+from ddp_perf.session.measure.refusals import refused_cases
 from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
 from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
@@ -66,12 +67,14 @@ def run_suite(
     store: BaselineStore,
     on_partial: Callable[[SuiteResult], None],
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
+    other_work: Callable[[Case], str | None] = lambda case: None,
 ) -> SuiteResult:
     """Measure and judge a suite, then store, explain and profile it as requested.
 
     ``on_partial`` gets the result so far after every round. ``on_judged`` gets the judged result
     before it is stored, explained or profiled. Cases of an earlier result keep their verdicts,
-    and their one-rank launches are used for scaling.
+    and their one-rank launches are used for scaling. ``other_work`` tells what a case's step does
+    beyond what is stored of it; such a case begins no level.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
     read (before any launch) or written (after ``on_partial`` got the whole result).
@@ -80,7 +83,7 @@ def run_suite(
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
-    unannounced = {} if request.policy.begins else unannounced_cases(request.cases, baseline, store)
+    refused = refused_cases(request.cases, baseline, store, request.policy, other_work)
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
@@ -120,11 +123,20 @@ def run_suite(
             looks=looks,
             elsewhere=elsewhere,
         )
-        result = _measured_and_judged(result, plan, request, context, bench, on_partial)
+        keep = functools.partial(
+            save,
+            baseline=baseline,
+            store=store,
+            mode=request.policy.save_mode or "missing",
+            reason=request.policy.reason,
+            refused=refused,
+        )
+        with _kept_if_ended(result, request, context, on_partial, keep) as note:
+            result = _measured_and_judged(result, plan, request, context, bench, note)
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
-            result = _saved(result, request, baseline, store, unannounced, bench, on_partial)
+            result = _saved(result, request, baseline, refused, bench, on_partial, keep)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -185,6 +197,39 @@ def _measured_and_judged(
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
 
 
+@contextlib.contextmanager
+def _kept_if_ended(
+    before: SuiteResult,
+    request: SuiteRequest,
+    context: JudgingContext,
+    on_partial: Callable[[SuiteResult], None],
+    keep: Callable[[SuiteResult, Collection[str]], SuiteResult],
+) -> Iterator[Callable[[SuiteResult], None]]:
+    """Yield what notes each partial result, and store the newest one if the block is interrupted.
+
+    Only what has no baseline yet is stored, which no verdict decides: the looks of the others were
+    planned for more launches.
+    """
+    newest = before
+
+    def note(partial: SuiteResult) -> None:
+        nonlocal newest
+        newest = partial
+        on_partial(partial)
+
+    try:
+        yield note
+    except BaseException:
+        if request.policy.save_mode == "missing":
+            judged = judge_suite(newest.measurements, newest.summaries, context)
+            ids = [case.id for case in request.cases]
+            new = tuple(found for found in judged if found.case_id in ids)
+            newest = msgspec.structs.replace(newest, findings=(*before.findings, *new))
+            with contextlib.suppress(BaselineError):  # the interrupt is what ends the session
+                on_partial(keep(newest, ids))
+        raise
+
+
 def _with_elsewhere(result: SuiteResult, on_other: Mapping[str, Measurement]) -> SuiteResult:
     """Return the result with these launches on another node."""
     return msgspec.structs.replace(result, elsewhere={**result.elsewhere, **on_other})
@@ -194,23 +239,15 @@ def _saved(
     result: SuiteResult,
     request: SuiteRequest,
     baseline: Baseline,
-    store: BaselineStore,
-    refused: Mapping[str, Refused],
+    refused: Collection[str],
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
+    keep: Callable[[SuiteResult, Collection[str]], SuiteResult],
 ) -> SuiteResult:
     """Store what can be stored now; then launch the other cases again, and store them."""
     mode = request.policy.save_mode
     assert mode is not None
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
-    keep = functools.partial(
-        save,
-        baseline=baseline,
-        store=store,
-        mode=mode,
-        reason=request.policy.reason,
-        refused=refused,
-    )
     find = functools.partial(
         cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
     )

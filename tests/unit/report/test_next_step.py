@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.target import Target
@@ -23,8 +24,9 @@ ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
 
 
 def session(*findings, launches=3, **changes):
+    cases = (replace(one, schedule=replace(one.schedule, launches=launches)) for one in (ONE, TWO))
     return make_result(
-        [make_measurement(ONE, [0.01] * launches), make_measurement(TWO, [0.01] * launches)],
+        [make_measurement(case, [0.01] * launches) for case in cases],
         findings=findings,
         command=SESSION,
         commands={TWO.id: CASE},

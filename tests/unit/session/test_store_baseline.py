@@ -153,6 +153,19 @@ def test_a_stored_session_has_its_verdicts_where_it_was_off_the_level(store, out
     assert after[TWO.id].sessions[-1].verdicts == {"tail": Outcome.SUSPECT}
 
 
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+@pytest.mark.parametrize("stored", [0, 3])
+def test_code_with_another_structure_is_stored_only_if_it_is_accepted(store, mode, stored):
+    odd = make_finding(ONE, Outcome.REGRESSION, metric="structure")
+
+    result, after = saved(store, measured(odd), mode=mode, stored=stored)
+
+    assert (ONE.id in result.saved) is (mode == "accept")
+    if mode == "append" or (mode == "missing" and not stored):
+        assert result.not_saved[ONE.id].reason == "the structure is another one: because"
+        assert (ONE.id in after) is bool(stored)
+
+
 def test_a_change_of_structure_is_no_verdict_on_a_level(store):
     given = make_acknowledgement(ONE, metric="structure")
     known = Known(acknowledgement=given, state="expected")

@@ -96,6 +96,30 @@ def test_only_accept_replaces_what_is_stored(stored, clones, outcome):
     assert entry.reason == "larger, see #12"
 
 
+def test_other_work_is_more_than_this_torch_has_stored_and_nothing_is_stored_of_it(stored):
+    file = stored.store.path(CASE.suite, "2.13")
+    before = file.read_bytes()
+
+    def other_work(clones, **options):
+        return stored.session(clones, **options).other_work(CASE)
+
+    assert other_work(3, saving=Saving(mode="missing")).startswith(f"{file} has other counts: ")
+    assert [other_work(clones) for clones in (1, 2)] == [None, None]
+    assert other_work(3, torch="2.14.0") is None
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("in_store", [True, False])
+def test_other_work_is_unknown_if_nothing_can_be_compared(tmp_path, stored, in_store):
+    counter = FakeCounter(lambda request: make_failure(request.case))
+    store = stored.store if in_store else WorkStore(tmp_path / "empty")
+
+    found = WorkSession(counter, store, root=tmp_path).other_work(CASE)
+
+    assert found is None
+    assert bool(counter.asked) is in_store
+
+
 def test_what_the_verdict_compared_with_is_a_part_of_the_result(stored):
     found = stored.count(3)
 

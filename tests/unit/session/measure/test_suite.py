@@ -279,6 +279,68 @@ def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(session):
     assert not session.store.path(session.key).exists()
 
 
+@pytest.mark.parametrize(("mode", "kept"), [("missing", True), ("append", False)])
+def test_an_interrupted_first_session_stores_what_is_finished(session, mode, kept):
+    """A judged session is planned for all of its launches, and is measured again."""
+    answer = steps_of(0.010, 0.012)
+
+    def interrupted(request):
+        if request.round == 2:
+            raise KeyboardInterrupt
+        return answer(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        session(interrupted, save_mode=mode)
+
+    assert (session.stored(ONE) is not None) is kept
+    assert session.partial[-1].saved.keys() == ({ONE.id, TWO.id} if kept else set())
+    again = session(answer, save_mode="missing")
+    stored = session.stored(ONE)
+    assert [len(one.launches) for one in stored.sessions] == [2 if kept else 3]
+    assert (again.saved == {}) is kept
+
+
+def test_an_interrupt_ends_the_session_even_if_nothing_can_be_stored(session, monkeypatch):
+    def interrupted(request):
+        if request.round == 2:
+            (session.directory / "baselines").write_text("a file in the place of the directory")
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round)
+
+    with pytest.raises(KeyboardInterrupt):
+        session(interrupted, save_mode="missing")
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("missing", False), ("append", False), ("accept", True)]
+)
+def test_code_that_does_other_work_begins_no_level_unless_it_is_accepted(session, mode, kept):
+    def other_work(case):
+        return "the file has other counts: +839 operations" if case is TWO else None
+
+    answer = steps_of(0.010, 0.012)
+    result = session(answer, save_mode=mode, reason="meant", other_work=other_work)
+
+    assert session.stored(ONE) is not None
+    assert (session.stored(TWO) is not None) is kept
+    if not kept:
+        why = result.not_saved[TWO.id]
+        assert why.reason.startswith("the file has other counts: +839 operations; mend it, or if")
+        assert "pytest -m work --save-baseline=accept --reason" in why.reason
+        assert why.is_open is None
+        assert TWO.id not in session.store.load_structures("quick")
+
+
+def test_the_work_is_not_counted_again_for_a_case_that_has_a_level(session):
+    asked = []
+    session(steps_of(0.010, 0.012), save_mode="missing")
+
+    session(steps_of(0.010, 0.012), save_mode="append", other_work=asked.append)
+    session(steps_of(0.010, 0.012), other_work=asked.append)
+
+    assert asked == []
+
+
 def test_the_second_session_has_an_estimate(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
     session(steps_of(0.010, 0.012))
