@@ -1,4 +1,4 @@
-"""What the kernel does at the end of a parent: no rank, and no daemon of one, outlives the run."""
+"""The kernel, at the end of a parent: no rank, and no daemon of one, outlives the run."""
 
 from __future__ import annotations
 
