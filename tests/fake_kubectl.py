@@ -7,6 +7,8 @@ Each pod of a Job runs with its command and environment on a node of its own, na
     refuse: message       every create is refused
     quota: message        no pod of a Job is created
     unanswered: true      no request is answered
+    hangs: true           no request ends
+    undeleted: 2          so many deletes fail
     cut_logs: true        a log that is followed breaks off after its first line
     pods: {"1": {…}}      what happens to the pod of an index, one of
         waiting: {reason, message}     its container never starts
@@ -39,6 +41,8 @@ def main() -> None:
         calls.write(" ".join(sys.argv[1:]) + "\n")
     if sys.argv[1] == "kubelet":
         return run_pods(Path(sys.argv[2]))
+    if FAULTS.get("hangs"):
+        time.sleep(LIFE_S)
     if FAULTS.get("unanswered"):
         fail("Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout")
     parser = argparse.ArgumentParser()
@@ -61,10 +65,17 @@ def main() -> None:
     elif verb == "logs":
         logs(words[0], follow=options.follow)
     elif verb == "delete":
+        if deletes() <= FAULTS.get("undeleted", 0):
+            fail("etcdserver: request timed out")
         (CLUSTER / words[1] / "deleted").touch()
     else:
         fail(f"unknown command {sys.argv[1:]}")
     return None
+
+
+def deletes() -> int:
+    calls = (CLUSTER / "calls.txt").read_text().splitlines()
+    return sum(call.startswith("delete") for call in calls)
 
 
 def fail(message: str) -> None:

@@ -19,7 +19,7 @@ from ddp_perf.core.work import CountRequest
 from ddp_perf.launch.protocol import own_hello
 from ddp_perf.launch.pulse import Pulse
 from ddp_perf.launch.runtime import read_runtime
-from ddp_perf.system.host.parent_death import die_with_parent
+from ddp_perf.system.host.parent_death import adopt_orphans, die_with_parent
 from ddp_perf.system.host.processes import thread_count
 
 _REQUEST: msgspec.json.Decoder[LaunchRequest | CountRequest] = msgspec.json.Decoder(
@@ -35,6 +35,7 @@ def main(
     Returns when the driver closes the connection.
     """
     die_with_parent(parent)
+    adopt_orphans()
     # A scheduler sends SIGTERM to every process of a job. The driver decides when this one ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # These imports take a second, since they import torch: the guard comes first.

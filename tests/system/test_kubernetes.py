@@ -30,7 +30,9 @@ def cluster(tmp_path, monkeypatch):
 
 @pytest.fixture
 def launcher(cluster):
-    launcher = NodeLauncher(KubernetesEngine(TEMPLATE), nodes=2, interpreter=sys.executable)
+    launcher = NodeLauncher(
+        KubernetesEngine(TEMPLATE, on_warn=pytest.fail), nodes=2, interpreter=sys.executable
+    )
     with contextlib.closing(launcher):
         yield launcher
 

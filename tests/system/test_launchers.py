@@ -74,6 +74,22 @@ def test_torchrun_measures_what_the_forkserver_measures(torchrun, launcher, requ
     }
 
 
+@pytest.mark.parametrize("kind", ["launcher", "torchrun"])
+def test_a_daemon_of_a_rank_is_in_its_family_and_ends_with_the_launch(
+    kind, request, request_of, tmp_path
+):
+    started = request_of("daemon:build", {"note": str(tmp_path / "daemon")})
+
+    outcome = request.getfixturevalue(kind).launch(started)
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    for rank in range(2):
+        note = (tmp_path / f"daemon-{rank}").read_text()
+        daemon, its_parent, parent_of_rank = map(int, note.split())
+        assert its_parent == parent_of_rank  # below which a rank counts its family's CPU time
+        assert not Path(f"/proc/{daemon}").exists()
+
+
 def test_the_versions_are_those_of_the_forkserver(torchrun, launcher):
     assert torchrun.runtime() == launcher.runtime()
 

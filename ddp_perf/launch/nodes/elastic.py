@@ -17,7 +17,7 @@ import msgspec
 
 from ddp_perf.core.case import Tier
 from ddp_perf.launch.supervisor.rank import SupervisedRank
-from ddp_perf.system.host.parent_death import die_with_parent
+from ddp_perf.system.host.parent_death import adopt_orphans, die_with_parent
 from ddp_perf.worker.heartbeat import Heartbeats, bytes_of_heartbeats
 from ddp_perf.worker.report import Greeting, NodeFiles, RankDone, RankFiles
 
@@ -41,6 +41,7 @@ class Torchrun:
 
         def prepare() -> None:
             die_with_parent(parent)
+            adopt_orphans()
             files.torchrun.write_text(str(os.getpid()), encoding="ascii")
 
         with self._log.open("wb") as output:

@@ -34,8 +34,10 @@ from ddp_perf.launch.nodes.outcome import (
 )
 from ddp_perf.launch.scratch import ScratchDirectory
 from ddp_perf.launch.supervisor.output import beginnings
+from ddp_perf.launch.supervisor.watch import ending_orphans
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.host.host import this_host
+from ddp_perf.system.host.parent_death import adopt_orphans
 from ddp_perf.system.host.termination import sigterm_calls
 
 
@@ -45,6 +47,7 @@ class _EndedError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run what the request asks, print the outcome, and return 1 if it is a failure."""
+    adopt_orphans()
     request = decode_request(arguments[0])
     if request.launch is None:
         outcome = _description(request)
@@ -96,8 +99,9 @@ def _outcome(
 ) -> NodeOutcome:
     """Run the launch with files in ``directory``, and return what the driver needs of them."""
     records, profiles = directory / "records", directory / "profiles"
-    node = NodeLaunch(request, with_directories(launch, records, profiles), directory)
-    failure = node.run(driver)
+    with ending_orphans(lambda: None):
+        node = NodeLaunch(request, with_directories(launch, records, profiles), directory)
+        failure = node.run(driver)
     printed = [] if launch.output is None else [rank.files.output for rank in node.ranks]
     return NodeOutcome(
         facts=read_facts(request.tier),

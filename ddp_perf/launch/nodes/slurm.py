@@ -76,7 +76,8 @@ class SlurmEngine:
             for number, name in enumerate(names)
         )
         if not failures:
-            shutil.rmtree(directory)
+            # A network disk may still have files of it; the launch is worth more.
+            shutil.rmtree(directory, ignore_errors=True)
         return ends
 
     def close(self) -> None:

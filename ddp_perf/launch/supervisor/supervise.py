@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 import torch.multiprocessing as multiprocessing
 
+from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, RankCounted
 from ddp_perf.launch.supervisor.agreement import check_agreement
 from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
 from ddp_perf.launch.supervisor.rank_process import RankProcess
-from ddp_perf.launch.supervisor.watch import end_ranks, watch_ranks
+from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
 from ddp_perf.worker.heartbeat import Heartbeats
 
 
@@ -40,14 +42,14 @@ def run_launch(
     if request.output is not None:
         forget_output(Path(request.output))
     try:
-        _start(request, launch_directory, heartbeats, driver, ranks)
-        failure = watch_ranks(request, ranks, heartbeats, driver, alive)
-        failure = failure or check_agreement(request, [rank.result for rank in ranks])
-        if failure is None and request.output is not None:
-            printed = beginnings([rank.files.output for rank in ranks])
-            output = keep_output(Path(request.output), printed)
+        with _ending(ranks, request.case.tier, alive):
+            _start(request, launch_directory, heartbeats, driver, ranks)
+            failure = watch_ranks(request, ranks, heartbeats, driver, alive)
+            failure = failure or check_agreement(request, [rank.result for rank in ranks])
+            if failure is None and request.output is not None:
+                printed = beginnings([rank.files.output for rank in ranks])
+                output = keep_output(Path(request.output), printed)
     finally:
-        end_ranks(ranks, request.case.tier, alive)
         shutil.rmtree(launch_directory, ignore_errors=True)
     if failure is not None:
         return failure
@@ -71,14 +73,24 @@ def run_count(
     ranks: list[RankProcess] = []
     launch = _as_launch(request)
     try:
-        ranks.append(
-            RankProcess(context, request, request.rank, rank_directory, heartbeats, driver)
-        )
-        failure = watch_ranks(launch, ranks, heartbeats, driver, alive)
+        with _ending(ranks, launch.case.tier, alive):
+            ranks.append(
+                RankProcess(context, request, request.rank, rank_directory, heartbeats, driver)
+            )
+            failure = watch_ranks(launch, ranks, heartbeats, driver, alive)
     finally:
-        end_ranks(ranks, launch.case.tier, alive)
         shutil.rmtree(rank_directory, ignore_errors=True)
     return ranks[0].counted if failure is None else failure
+
+
+@contextlib.contextmanager
+def _ending(ranks: Sequence[RankProcess], tier: Tier, alive: Callable[[], None]) -> Iterator[None]:
+    """End the ranks that are started in the block, with all that they started."""
+    with ending_orphans(alive):
+        try:
+            yield
+        finally:
+            end_ranks(ranks, tier, alive)
 
 
 def _as_launch(request: CountRequest) -> LaunchRequest:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
 from ddp_perf.launch.supervisor.rank import REAPED_S, SupervisedRank
+from ddp_perf.system.host.processes import children_of
 from ddp_perf.worker.heartbeat import Heartbeats
 
 _GRACE_S = 0.2  # for the other ranks to report, before they are ended
 _TERMINATE_S = 0.2
+_ORPHANS_S, _POLL_S = 5.0, 0.001  # the kernel cannot end a process in an uninterruptible wait
 
 
 def watch_ranks(
@@ -90,3 +95,25 @@ def _await_ends(
         wait([rank.sentinel for rank in running], min(left, 1.0))
         for rank in running:
             rank.receive()
+
+
+@contextlib.contextmanager
+def ending_orphans(alive: Callable[[], None]) -> Iterator[None]:
+    """Kill at the end what the ranks of the block left behind in sessions of their own: daemons.
+
+    This process must adopt them, and have no other new children.
+    """
+    own = frozenset(children_of(os.getpid()))
+    try:
+        yield
+    finally:
+        end = time.monotonic() + _ORPHANS_S
+        while left := frozenset(children_of(os.getpid())) - own:
+            if time.monotonic() > end:
+                break
+            alive()
+            for pid in left:  # one that has ended has children that are adopted now
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(_POLL_S)

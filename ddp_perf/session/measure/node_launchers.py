@@ -34,7 +34,7 @@ def make_node_launcher(
         )
     else:
         assert cluster.pod_template is not None  # `check_cluster` has refused it
-        engine = KubernetesEngine(read_pod_template(Path(cluster.pod_template)))
+        engine = KubernetesEngine(read_pod_template(Path(cluster.pod_template)), on_warn=on_wait)
     # The Python of an image is the one that its PATH has.
     interpreter = "python" if name == "kubernetes" else sys.executable
     return NodeLauncher(

@@ -1,4 +1,4 @@
-"""The parent-death signal: no rank outlives the run, however the run ends."""
+"""The kernel, at the end of a parent: no rank, and no daemon of one, outlives the run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int) -> None:
@@ -18,8 +19,22 @@ def die_with_parent(parent: int) -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    _set(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Let the descendants of this process that lose their parents become its children. Linux only.
+
+    A daemon then stays in the family of the rank that started it. A process that this one executes
+    keeps the setting, and its children do not get it.
+    """
+    if sys.platform.startswith("linux"):
+        _set(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _set(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

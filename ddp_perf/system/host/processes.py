@@ -113,14 +113,15 @@ def _lists_children() -> bool:
 
 def _family(parent: int) -> Iterator[tuple[int, Process]]:
     """Yield the descendants of ``parent``, without strangers and their descendants."""
-    for pid in _children(parent):
+    for pid in children_of(parent):
         process = read_process(pid)
         if process is not None and process.name != STRANGER:
             yield pid, process
             yield from _family(pid)
 
 
-def _children(pid: int) -> Iterator[int]:
+def children_of(pid: int) -> Iterator[int]:
+    """Yield the children of a process; none if the kernel does not list them."""
     # A child is listed at the thread that started it.
     for text in _thread_files(pid, "children").values():
         yield from map(int, text.split())

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,28 @@ from ddp_perf.launch.nodes.kubernetes.template import namespace_of
 from ddp_perf.launch.scratch import ScratchDirectory
 
 _SPARE_S = 60  # the cluster ends a launch this much after the driver would have
+_DELETES = 3  # attempts
 
 
 class KubernetesEngine:
     """An engine that runs the command in pods of the user's template.
 
     All launches of an engine run on the nodes of its first ones, so that a session compares code
-    on the same machines. A node of a name is used only once in a launch.
+    on the same machines. A node of a name is used only once in a launch. ``on_warn`` receives a
+    line about what is left on the cluster.
     """
 
     node_variable = "JOB_COMPLETION_INDEX"  # which Kubernetes sets in the pods of an indexed Job
 
-    def __init__(self, template: dict[str, Any], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        template: dict[str, Any],
+        limits: Limits | None = None,
+        *,
+        on_warn: Callable[[str], None],
+    ) -> None:
         self._template = template
+        self._on_warn = on_warn
         self._limits = limits or Limits()
         self._kubectl = Kubectl(namespace_of(template))
         self._session = secrets.token_hex(4)
@@ -86,8 +96,15 @@ class KubernetesEngine:
             if nodes > 1:
                 self._kubectl.create(render_service(name, created["metadata"]["uid"]))
             yield
-        except BaseException:
-            with contextlib.suppress(KubectlError):  # the first error is the cause
-                self._kubectl.delete_job(name)
-            raise
-        self._kubectl.delete_job(name)
+        finally:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        """Remove the Job. A failure is a warning: the launch is worth more."""
+        for _ in range(_DELETES):
+            try:
+                return self._kubectl.delete_job(name)
+            except KubectlError as error:
+                why = error
+                time.sleep(self._limits.poll_s)
+        return self._on_warn(f"Job {name} is not deleted, and the cluster removes it later: {why}")

@@ -11,6 +11,7 @@ from typing import Any
 from ddp_perf.errors import LaunchError
 
 _REQUEST_S = 30  # for one answer of the cluster
+_PROCESS_S = 90  # of a kubectl: a plugin that gets the credentials may hang
 
 
 class KubectlError(LaunchError):
@@ -70,15 +71,19 @@ class Kubectl:
     def _ask(self, *arguments: str, given: str = "") -> str:
         verb, *rest = arguments
         command = [*self._command(verb), f"--request-timeout={_REQUEST_S}s", *rest]
-        done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # the user's Ctrl-C must not end the delete
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                input=given,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,  # the user's Ctrl-C must not end the delete
+                check=False,
+                timeout=_PROCESS_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise KubectlError(f"kubectl {verb}: it did not end in {_PROCESS_S} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise KubectlError(f"kubectl {verb}: {lines[-1]}")

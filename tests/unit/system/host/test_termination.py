@@ -1,4 +1,4 @@
-"""SIGTERM interrupts a block once."""
+"""SIGTERM and SIGHUP interrupt a block once."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ def interrupt():
 
 @pytest.fixture(autouse=True)
 def earlier():
-    """The earlier handler of SIGTERM, which counts its calls."""
+    """The earlier handler of both signals, which counts its calls."""
     seen = []
 
     def count(number, frame):
         seen.append(number)
 
-    before = signal.signal(signal.SIGTERM, count)
+    before = {number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield seen
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def terminate():
-    os.kill(os.getpid(), signal.SIGTERM)
+def terminate(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
 
 
-def test_sigterm_within_the_block_interrupts_it(earlier):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_within_the_block_interrupts_it(number, earlier):
     with pytest.raises(InterruptedByTest), sigterm_calls(interrupt):
-        terminate()
-
+        terminate(number)
     assert earlier == []
+
+    terminate(number)
+    assert earlier == [number]
 
 
 def test_the_earlier_handler_is_called_before_and_after_the_block(earlier):
@@ -71,6 +75,29 @@ def test_a_second_sigterm_ends_the_process_at_once(earlier):
         terminate()
 
     assert dispositions == [signal.SIG_DFL]
+
+
+def test_a_second_sighup_lets_the_first_one_end_what_runs(earlier):
+    done = []
+
+    def end():
+        terminate(signal.SIGHUP)
+        done.append(True)
+        raise InterruptedByTest
+
+    with pytest.raises(InterruptedByTest), sigterm_calls(end):
+        terminate(signal.SIGHUP)
+
+    assert (done, earlier) == ([True], [])
+
+
+def test_an_ignored_sighup_stays_ignored_beside_a_sigterm():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+
+    with sigterm_calls(interrupt):
+        terminate(signal.SIGHUP)
+        with pytest.raises(InterruptedByTest):
+            terminate()
 
 
 def test_an_ignored_sigterm_stays_ignored():

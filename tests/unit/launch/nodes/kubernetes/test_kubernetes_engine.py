@@ -11,6 +11,7 @@ import time
 import pytest
 
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.nodes.kubernetes import kubectl
 from ddp_perf.launch.nodes.kubernetes.engine import KubernetesEngine
 from ddp_perf.launch.nodes.kubernetes.follow import Limits
 
@@ -26,7 +27,7 @@ INDEX = "import os; index = os.environ['JOB_COMPLETION_INDEX']\n"
 
 @pytest.fixture
 def engine(cluster):
-    with contextlib.closing(KubernetesEngine(TEMPLATE, SHORT)) as engine:
+    with contextlib.closing(KubernetesEngine(TEMPLATE, SHORT, on_warn=print)) as engine:
         yield engine
 
 
@@ -96,7 +97,7 @@ def test_only_a_launch_on_several_nodes_has_a_service(engine, cluster):
 def test_every_launch_of_every_session_has_a_name_of_its_own(engine, cluster):
     run(engine, "pass", nodes=1)
     run(engine, "pass", nodes=1)
-    with contextlib.closing(KubernetesEngine(TEMPLATE, SHORT)) as other:
+    with contextlib.closing(KubernetesEngine(TEMPLATE, SHORT, on_warn=print)) as other:
         run(other, "pass", nodes=1)
 
     names = {each.name for each in cluster.launches}
@@ -249,16 +250,39 @@ def test_ctrl_c_deletes_the_job(engine, cluster, ctrl_c):
     assert cluster.left == []
 
 
+@pytest.mark.parametrize(("failed", "warned"), [(2, 0), (3, 1)])
+def test_a_job_that_cannot_be_deleted_costs_no_launch(cluster, failed, warned):
+    cluster.fail(undeleted=failed)
+    warnings = []
+    engine = KubernetesEngine(TEMPLATE, SHORT, on_warn=warnings.append)
+
+    with contextlib.closing(engine):
+        [end] = run(engine, "print('done')", nodes=1)
+
+    assert (end.output, end.failure) == ("done\n", None)
+    assert len(warnings) == warned
+    for warning in warnings:
+        assert "is not deleted, and the cluster removes it later: kubectl delete: etcd" in warning
+
+
+def test_a_kubectl_that_hangs_is_ended(engine, cluster, monkeypatch):
+    monkeypatch.setattr(kubectl, "_PROCESS_S", 0.2)
+    cluster.fail(hangs=True)
+
+    with pytest.raises(LaunchError, match=r"kubectl create: it did not end in 0\.2 s"):
+        run(engine, "", nodes=1)
+
+
 def test_without_kubectl_the_remedy_is_stated(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(LaunchError, match="needs kubectl, and it is not on PATH"):
-        KubernetesEngine(TEMPLATE)
+        KubernetesEngine(TEMPLATE, on_warn=print)
 
 
 def test_the_namespace_of_the_template_is_that_of_every_request(cluster):
     template = TEMPLATE | {"metadata": {"namespace": "perf"}}
-    with contextlib.closing(KubernetesEngine(template, SHORT)) as engine:
+    with contextlib.closing(KubernetesEngine(template, SHORT, on_warn=print)) as engine:
         run(engine, "pass", nodes=2)
 
     requests = [call for call in cluster.calls if not call.startswith("kubelet")]
