@@ -14,7 +14,6 @@ from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.next_step import step_after
 from ddp_perf.report.saved import refused_text, settled_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
@@ -29,6 +28,8 @@ from ddp_perf.stats.utilisation import utilisation_figures
 from ddp_perf.system.gpu.xid import find_xids
 
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
+_OF_ONE_REASON = (Outcome.INVALID, Outcome.NO_BASELINE)  # often of many tests of a session
+_AS_ABOVE = "for the reason of a test before, which the end of the session repeats by case"
 UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
 
 
@@ -85,21 +86,21 @@ class MeasuredCase:
                 pytrace=False,
             )
         self._record_finding(finding)
-        text = describe_finding(finding)
-        outcome = finding.verdict.outcome
+        outcome, text = finding.verdict.outcome, describe_finding(finding)
+        reason = finding.disturbance or finding.verdict.reason
+        if outcome in _OF_ONE_REASON and not self._ddp.is_first_reason(reason):
+            text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"
         why = self.result.explanations.get(self.case.id)
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             first = self._ddp.is_first(self.case, "explanation")
             text = "\n".join([text, *(explanation_lines(why) if first else ())])
         if self.result.is_not_accepted(finding):
             refused = refused_text(self.result.not_saved[self.case.id])
-            pytest.fail(f"{text}\n{refused}\n{step_after(self.result, finding)}", pytrace=False)
+            pytest.fail(f"{text}\n{refused}", pytrace=False)
         if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
         if finding.is_expected:
             pytest.xfail(text)
-        if (step := step_after(self.result, finding)) is not None:
-            text = f"{text}\n{step}"
         if outcome in FAILING:
             self._describe(failed=True)
             is_open = self.result.is_open(finding)

@@ -101,22 +101,17 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
             continue
         if case.key not in chosen or asserted_metric(item) == STEP_TIME.name:
             chosen[case.key] = item
-    return {key: _command_of(item, config, "perf") for key, item in chosen.items()}
+    return {key: _command_of(item, config) for key, item in chosen.items()}
 
 
-def count_command(item: pytest.Item) -> str:
-    """Return the command that counts the case of a work test again, as `commands` does."""
-    return _command_of(item, item.config, "work")
-
-
-def _command_of(item: pytest.Item, config: pytest.Config, marker: str) -> str:
+def _command_of(item: pytest.Item, config: pytest.Config) -> str:
     node = os.path.relpath(item.path, config.invocation_params.dir)
     node += "".join(item.nodeid.partition("::")[1:])
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())
     # The script chose the environment; a shell in which it was started need not have it on PATH.
     program = ".venv/bin/pytest" if SCRIPT in os.environ else "pytest"
-    return before + shlex.join([program, "-m", marker, node, *_work_arguments(config)])
+    return before + shlex.join([program, "-m", "perf", node, *_work_arguments(config)])
 
 
 def _work_arguments(config: pytest.Config) -> list[str]:

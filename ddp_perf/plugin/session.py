@@ -24,7 +24,7 @@ from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.plugin.work.report import WorkReportWriter
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import counted, without_figures
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
@@ -66,6 +66,7 @@ class DdpSession:
             options.report, options.json_path, options.history, config.rootpath
         )
         self._shown: set[tuple[tuple[str, str], str]] = set()  # of which case what is in a report
+        self._reasons: set[str] = set()  # of verdicts, without their figures, that are in a report
         self.command = ""  # the shell command that measures the session again
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
@@ -191,6 +192,13 @@ class DdpSession:
         """Return True once for each case and what a test's report shows of it."""
         is_new = (case.key, what) not in self._shown
         self._shown.add((case.key, what))
+        return is_new
+
+    def is_first_reason(self, reason: str) -> bool:
+        """Return True once for each reason of tests: another case's has only other figures."""
+        key = without_figures(reason)
+        is_new = key not in self._reasons
+        self._reasons.add(key)
         return is_new
 
     def owes(self, case: Case) -> bool:

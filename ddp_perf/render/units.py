@@ -80,6 +80,11 @@ def prefixed_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def without_figures(text: str) -> str:
+    """Return a text by which the same sentence with other figures is found."""
+    return re.sub(r"\d[\d.,]*", "#", text)
+
+
 def counted(count: int, noun: str) -> str:
     """Write a number of things: ``1 case``, ``2 cases``, ``2 launches``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{_plural_ending(noun)}"

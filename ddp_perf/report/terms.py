@@ -40,10 +40,15 @@ def shown_step(rows: Sequence[LaunchSummary], step_s: float) -> Decomposition | 
 def term_values(step: Decomposition, step_s: float) -> dict[str, float | None]:
     """Return the seconds of each name in SHOWN for a timed step. None: the term was not seen.
 
-    There is no rest if the terms add up to more than the timed step.
+    There is no rest if the terms add up to more than the timed step. Interference is never below 0:
+    a backward that took longer without communication than with it shows none, and is as long as the
+    one with it.
     """
     rest = step_s - step.explained_s
     values: dict[str, float | None] = {**step.terms, REST: rest if rest >= 0 else None}
+    shorter = min(0.0, step.terms["interference"])
+    values["interference"] = step.terms["interference"] - shorter
+    values["backward"] = step.terms["backward"] + shorter
     if not step.sees_communication:
         values |= dict.fromkeys(_OF_COMMUNICATION)
     return values
@@ -53,6 +58,10 @@ def hidden_share(step: Decomposition) -> float | None:
     """Return the share of the communication that costs the step nothing.
 
     It is 0, and never less, if communication costs more beside computation than alone: the terms
-    show what it costs. None: unknown, or there is no communication.
+    show what it costs. It is never more than 1, since interference is not below 0. None: unknown,
+    or there is no communication.
     """
-    return None if step.hidden_share is None else max(0.0, step.hidden_share)
+    if step.hidden_share is None or not step.communication_s:
+        return None
+    cost_s = step.terms["exposed"] + max(0.0, step.terms["interference"])
+    return max(0.0, 1 - cost_s / step.communication_s)

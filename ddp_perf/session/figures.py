@@ -48,7 +48,7 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
     figures = figures_alone(measurement, rows)
     return msgspec.structs.replace(
         figures,
-        scaling=_scaling(result, measurement.case, figures.step_s, figures.throughput),
+        scaling=_scaling(result, measurement, figures.throughput),
         cost=result.costs.get(case_id),
     )
 
@@ -67,24 +67,34 @@ def figures_alone(measurement: Measurement, rows: Sequence[LaunchSummary]) -> Ca
     )
 
 
-def _scaling(result: SuiteResult, case: Case, step_s: float, throughput: float) -> Scaling | None:
-    """Return the scaling against the one-rank case, or None if that was not measured."""
+def _scaling(result: SuiteResult, measurement: Measurement, throughput: float) -> Scaling | None:
+    """Return the scaling against the one-rank case, or None if that was not measured.
+
+    It is of the mean step, as the throughput is: so the overhead is 1 − the efficiency.
+    """
+    case = measurement.case
     singles = result.summaries.get(case.single, ()) if case.single else ()
     if case.single is None or not singles:
         return None
-    single_s, single_throughput = _typical(singles)
+    single, (_, single_throughput) = result.measurements[case.single], _typical(singles)
     return scaling_of(
         world_size=case.world_size,
         throughput=throughput,
         single_throughput=single_throughput,
-        step_s=step_s,
-        single_s=single_s,
+        step_s=_mean_step_s(measurement, throughput),
+        single_s=_mean_step_s(single, single_throughput),
         ideal_share=ideal_share(
             world_size=case.world_size,
             samples=case.samples_per_step,
-            single_samples=result.measurements[case.single].case.samples_per_step,
+            single_samples=single.case.samples_per_step,
         ),
     )
+
+
+def _mean_step_s(measurement: Measurement, throughput: float) -> float:
+    """Return the mean step of the throughput, which is in units of the workload."""
+    units = measurement.case.samples_per_step * measurement.launches[0].unit.per_sample
+    return units / throughput
 
 
 def properties(figures: CaseFigures, case: Case) -> dict[str, float]:

@@ -45,7 +45,7 @@ def scaling_of(
     """Compare N ranks with one rank.
 
     The throughputs are in samples per second over all ranks. ``step_s`` and ``single_s`` are the
-    typical steps of N ranks and of one rank. The scaling overhead is the time above the ideal
+    steps of N ranks and of one rank. The scaling overhead is the time above the ideal
     step, for whatever reason: it contains imbalance, and compute that does not shrink with the
     batch, and not the communication that computation hides.
     """

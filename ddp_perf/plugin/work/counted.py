@@ -14,9 +14,7 @@ from ddp_perf.core.work import StepWork
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.arrived import COUNTED
 from ddp_perf.plugin.exit_code import fail_undecided
-from ddp_perf.plugin.reproduction import count_command
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.plugin.work.next_step import outcome_step
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.report.work.rows import step_figures
 from ddp_perf.system.capacity import missing_package
@@ -60,7 +58,7 @@ class CountedStep:
         lines = [f"{self.case.id}: {first}", *others]
         if counted.saved is not None:
             pytest.skip("\n".join([*lines, f"stored in {counted.saved}"]))
-        text = "\n".join([*lines, str(outcome_step(outcome, count_command(self._node)))])
+        text = "\n".join(lines)
         if outcome is Outcome.REGRESSION:
             pytest.fail(text, pytrace=False)
         self._skip(text)

@@ -1,4 +1,4 @@
-"""The next command after a verdict on counts, and at the end of a session of work tests."""
+"""The next command at the end of a session of work tests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,6 @@ _AFTER: Mapping[Outcome, tuple[str, str]] = {  # the most urgent one comes first
 }
 
 
-def outcome_step(outcome: Outcome, command: str) -> NextStep | None:
-    """Return what helps after this verdict: a form of ``command``, which counts again."""
-    if outcome not in _AFTER:
-        return None
-    why, option = _AFTER[outcome]
-    return NextStep(why=why, command=f"{command} {option}")
-
-
 def work_step(cases: Iterable[CountedCase], command: str) -> NextStep | None:
     """Return the one command that helps most after a session, or None if nothing is left to do.
 
@@ -43,9 +35,9 @@ def work_step(cases: Iterable[CountedCase], command: str) -> NextStep | None:
         why = f"mend {number_of(len(failed), 'case')} that could not be counted"
         return NextStep(why=why, command=again)
     open_ones = {case.verdict.outcome for case in cases if case.verdict and case.saved is None}
-    for outcome in _AFTER:
+    for outcome, (why, option) in _AFTER.items():
         if outcome in open_ones:
-            return outcome_step(outcome, again)
+            return NextStep(why=why, command=f"{again} {option}")
     files = sorted({case.saved for case in cases if case.saved is not None})
     if not files:
         return None

@@ -73,9 +73,7 @@ def _throughput_of_one(row: CaseRow) -> float | None:
 
 
 def _overhead(row: CaseRow) -> float | None:
-    if row.scaling_overhead_s is None or row.step_s is None:
-        return None
-    return row.scaling_overhead_s / row.step_s
+    return None if row.efficiency is None else 1 - row.efficiency
 
 
 def _targets_met(row: CaseRow) -> float | None:

@@ -9,7 +9,7 @@ from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent
+from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent, without_figures
 from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
@@ -157,19 +157,29 @@ def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str
     for found in result.asserted_findings():
         if found.verdict.outcome is not Outcome.NO_BASELINE or result.is_settled(found):
             continue
-        if found.case_id in compared:
-            reasons.setdefault(found.case_id, found.verdict.reason)
-        else:
+        if found.case_id not in compared:
             never.add(found.case_id)
+        elif not result.is_refused(found):  # a note on what was stored has the reason
+            reasons.setdefault(found.case_id, found.verdict.reason)
     count = f"{counted(len(never), 'case')} without a baseline in {result.baseline_path}"
     return [*([count] if never else []), *_by_note(reasons, names)]
 
 
 def _by_note(notes: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each note once, with the case that it is about, or their number."""
-    for note in dict.fromkeys(notes.values()):
-        ids = [case_id for case_id in notes if notes[case_id] == note]
-        yield f"{names[ids[0]] if len(ids) == 1 else counted(len(ids), 'case')}: {note}"
+    """Yield each note once, with the cases that it is about; the figures are of the first one."""
+    groups: dict[str, list[str]] = {}
+    for case_id, note in notes.items():
+        groups.setdefault(without_figures(note), []).append(case_id)
+    for ids in groups.values():
+        same = {notes[case_id] for case_id in ids}
+        yield f"{_cases(ids, names, alike=len(same) == 1)}: {notes[ids[0]]}"
+
+
+def _cases(ids: Sequence[str], names: Mapping[str, str], *, alike: bool) -> str:
+    """Return the name of a case, or the number of several with the one that figures are of."""
+    if len(ids) == 1:
+        return names[ids[0]]
+    return counted(len(ids), "case") + ("" if alike else f", such as {names[ids[0]]}")
 
 
 def forming_lines(result: SuiteResult) -> list[str]:
@@ -224,16 +234,20 @@ def _costs(result: SuiteResult) -> str:
 
 
 def _disturbances(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]:
-    """Return a line for each disturbance of a case, without its figures, which mean nothing."""
-    disturbed: dict[tuple[str, str], list[str]] = {}
+    """Return a line for each disturbance, without figures of the cases, which mean nothing."""
+    disturbed: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.disturbance:
-            titles = disturbed.setdefault((finding.case_id, finding.disturbance), [])
-            titles.append(metric_title(finding.metric))
-    return [
-        f"{Outcome.INVALID.value}: {', '.join(titles)} of {names[case_id]}: {what}"
-        for (case_id, what), titles in disturbed.items()
-    ]
+            disturbed.setdefault(without_figures(finding.disturbance), []).append(finding)
+    lines = []
+    for found in disturbed.values():
+        titles = dict.fromkeys(metric_title(one.metric) for one in found)
+        ids = [*dict.fromkeys(one.case_id for one in found)]
+        cases = _cases(ids, names, alike=len({one.disturbance for one in found}) == 1)
+        lines.append(
+            f"{Outcome.INVALID.value}: {', '.join(titles)} of {cases}: {found[0].disturbance}"
+        )
+    return lines
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:

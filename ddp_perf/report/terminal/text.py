@@ -180,7 +180,7 @@ def _of_training(
     mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
     samples = case.samples_per_step * sum(len(launch.step_s) for launch in measurement.launches)
     return [
-        f"Avg step time    : {mean_ms:.2f} ms",
+        f"Avg step time    : {mean_ms:.2f} ms (the mean; a table has the median)",
         f"Gated step       : {level_ms:.2f} ms (the level, without disturbances)",
         f"Throughput       : {figures.throughput:,.0f} {figures.unit}/s",
         f"Measured samples : {samples:,}",

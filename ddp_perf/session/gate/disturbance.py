@@ -17,6 +17,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, metric_spec
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import short_percent
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
 # The description of each disturbance, with its remedy. The share is the median of its launches.
@@ -125,14 +126,14 @@ def _enough(cause: str, launches: Sequence[LaunchResult], case: Case, metric: st
     if cause != "foreign" or metric_spec(metric).disturbed_by == "clock" or not witnessed:
         return ""
     most, enough = _most_foreign(case, metric), case.schedule.enough_clean
-    if all(_foreign(launch) > most for launch in witnessed):
-        return f"; up to {100 * most:.0f} % does no harm"
+    if all(_foreign(launch) > most for launch in witnessed):  # one level for all metrics
+        return f"; up to {short_percent(case.tolerances.step_time)} does no harm"
     counts = [(launch.disturbed.count(False), len(launch.disturbed)) for launch in witnessed]
     lacking = [(clean, steps) for clean, steps in counts if clean < enough]
     if not lacking:
         return ""
     clean, steps = statistics.median_low(lacking)
-    return f"; {clean} of {steps} steps were clean, and {enough} are enough"
+    return f"; only {clean} of {steps} steps were undisturbed, and {enough} are needed"
 
 
 def _foreign(launch: LaunchResult) -> float:

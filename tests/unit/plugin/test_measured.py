@@ -80,6 +80,19 @@ def test_disturbed_launches_skip_the_test_with_the_cause(project):
     assert "other processes took 50 %" in str(result.stdout)
 
 
+def test_a_reason_that_tests_share_is_whole_in_the_first_of_them(project):
+    project.store()
+    project.answer = under(RankConditions(foreign=0.5))
+
+    result = project.run("-rs", "--tb=no")
+
+    skipped = [line for line in result.outlines if line.startswith("SKIPPED")]
+    assert sum("INVALID" in line for line in skipped) > 1
+    assert str(result.stdout).count("by the figures alone") == 1
+    assert "for the reason of a test before" in str(result.stdout)
+    assert sum(line.startswith("next: ") for line in result.outlines) == 1
+
+
 def test_a_test_without_a_baseline_fails_and_is_skipped_if_it_is_stored(project):
     project.run("-k", STEP).assert_outcomes(failed=1, deselected=OTHERS)
 

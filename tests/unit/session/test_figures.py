@@ -39,6 +39,18 @@ def test_two_ranks_are_compared_with_one():
     assert scaling.overhead_s == pytest.approx(0.0025)
 
 
+def test_efficiency_and_overhead_are_of_the_mean_step():
+    """One step in ten stalls: the median step of both cases is the same."""
+    stalled = (0.01,) * 9 + (0.11,)
+    result = make_result([make_measurement(ONE, [0.01]), make_measurement(TWO, [stalled])])
+
+    scaling = case_figures(result, TWO.id).scaling
+
+    assert scaling.efficiency == pytest.approx(0.5)
+    assert scaling.overhead_fraction == pytest.approx(0.5)
+    assert scaling.overhead_s == pytest.approx(0.01)
+
+
 def test_two_ranks_that_share_a_batch_are_compared_with_half_of_a_step():
     one, two = make_cases(batch_sizes={"global": [64]})
     result = make_result([make_measurement(one, [0.01] * 3), make_measurement(two, [0.008] * 3)])

@@ -42,9 +42,10 @@ def test_more_work_fails_with_the_case_the_line_and_the_command_and_no_traceback
             f"{TWO}: REGRESSION: the step does more work than stored: +1 aten.clone (float32)*",
             "+1 aten.clone (float32)*, in forward of layers.* (my_model.py:42 Block.forward)",
             "if the change is intended, store the new counts",
-            f"next: pytest -m work '{NODE}[[]{TWO}[]]' --save-baseline=accept --reason \"…\"",
+            'next: pytest * --save-baseline=accept --reason "…"',
         ]
     )
+    assert len([one for one in done.stdout.lines if one.startswith("next: ")]) == 1
     assert "Traceback" not in str(done.stdout)
     assert "counted.py" not in str(done.stdout)
     assert codes(counting) == [RED, RED]
@@ -56,10 +57,9 @@ def test_a_command_has_the_options_that_made_the_case(counting):
 
     done = counting.run("--ddp-batch-sizes=8", "-k", "ws1")
 
-    # A CI service makes pytest repeat a whole verdict in its summary.
-    (line,) = {one for one in done.stdout.lines if one.startswith("next: ") and "::" in one}
-    assert " --ddp-batch-sizes=8 --save-baseline=accept " in line
-    assert "ws1-b8]" in line
+    (line,) = [one for one in done.stdout.lines if one.startswith("next: ")]
+    assert " --ddp-batch-sizes=8 " in line
+    assert " --save-baseline=accept " in line
 
 
 def test_less_work_passes_and_the_summary_offers_the_new_bound(counting):
@@ -83,7 +83,7 @@ def test_nothing_stored_is_skipped_with_the_command_and_undecided_if_strict(coun
         [
             f"*{ONE}: NO_BASELINE: no counts of this case are stored",
             "store what has no counts yet",
-            f"next: pytest -m work '{NODE}[[]{ONE}[]]' --save-baseline",
+            "next: pytest * --save-baseline",
         ]
     )
     last = done.stdout.lines[-1]

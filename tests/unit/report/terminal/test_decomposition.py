@@ -98,6 +98,18 @@ def test_communication_that_costs_more_beside_the_backward_than_alone_hides_noth
     assert any(line.startswith("hidden: ddp-ws2 0% (") for line in lines)
 
 
+def test_a_backward_that_is_longer_without_communication_shows_no_interference():
+    """Alone the backward took 9 ms, with communication 4: its steps do not compare."""
+    probe = make_probe(unsynchronised_backward=(0.009,) * 8)
+
+    lines = decomposition_table(result_of(probe), 120).splitlines()
+
+    (two,) = (line for line in lines if line.lstrip().startswith("ddp-ws2"))
+    cells = dict(zip(SHOWN, two.split()[1:], strict=True))
+    assert (cells["backward"], cells["interference"], cells["exposed"]) == ("4.00", "0.00", "3.00")
+    assert any(line.startswith("hidden: ddp-ws2 40% (") for line in lines)
+
+
 def test_decomposition_table_has_a_dash_for_unseen_communication():
     *_, two = decomposition_table(result_of(make_probe(sees_communication=False)), 80).splitlines()
 

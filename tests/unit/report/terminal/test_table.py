@@ -260,7 +260,7 @@ def test_suite_table_shows_the_reason_of_each_verdict_but_pass(result):
     assert "all well" not in table
 
 
-def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
+def test_a_disturbance_is_shown_once_for_all_cases_without_figures(result):
     disturbed = {"disturbance": "3 of 3 launches were disturbed: heat", "reason": "+98.7 %"}
     result = with_findings(
         result,
@@ -276,12 +276,21 @@ def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
 
     assert notes == [
         "scaling cost (step ÷ ideal step) of none-ws1: no such value",
-        *(
-            f"INVALID: step time, tail (mean step ÷ its level) of {name}: 3 of 3 launches were"
-            " disturbed: heat"
-            for name in ("none-ws1", "ddp-ws2")
-        ),
+        "INVALID: step time, tail (mean step ÷ its level) of 2 cases: 3 of 3 launches were"
+        " disturbed: heat",
     ]
+
+
+def test_a_reason_with_other_figures_in_each_case_is_shown_once_with_those_of_one(result):
+    found = [
+        make_finding(case, Outcome.INVALID, disturbance=f"{count} of 3 launches: top")
+        for case, count in ((ONE, 2), (TWO, 3))
+    ]
+
+    text = suite_table(with_findings(result, *found), 120)
+
+    assert "INVALID: step time of 2 cases, such as none-ws1: 2 of 3 launches: top" in text
+    assert text.count("launches: top") == 1
 
 
 def test_each_disturbance_of_a_case_is_shown_with_its_metrics(result):

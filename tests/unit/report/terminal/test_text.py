@@ -120,7 +120,7 @@ def test_summary_block_has_consistent_throughput_and_samples():
         "Device": "cpu",
         "Warmup steps": "2",
         "Measured steps": "10 / 12 in each of 3 launches",
-        "Avg step time": "10.00 ms",
+        "Avg step time": "10.00 ms (the mean; a table has the median)",
         "Gated step": "10.00 ms (the level, without disturbances)",
         "Throughput": "12,800 samples/s",  # 2 × 64 ÷ 10 ms
         "Measured samples": "3,840",  # 2 × 64 × 10 × 3

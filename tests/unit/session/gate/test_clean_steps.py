@@ -142,12 +142,12 @@ def test_the_sentence_states_how_many_steps_were_clean_and_how_many_are_enough()
 
     assert str(disturbance) == (
         "3 of 3 launches were disturbed: other processes took 12 % of the ranks' cores"
-        " (find them with top); 7 of 60 steps were clean, and 20 are enough"
+        " (find them with top); only 7 of 60 steps were undisturbed, and 20 are needed"
     )
 
 
 def test_the_sentence_is_about_the_launches_that_lacked_clean_steps():
-    assert "; 5 of 60 steps were clean" in str(found(60, 60, 5, foreign=BUSY))
+    assert "; only 5 of 60 steps were undisturbed" in str(found(60, 60, 5, foreign=BUSY))
 
 
 def test_the_sentence_on_efficiency_is_about_the_one_rank_launches_that_lacked_clean_steps():
@@ -158,7 +158,7 @@ def test_the_sentence_on_efficiency_is_about_the_one_rank_launches_that_lacked_c
 
     disturbance = find_disturbance(TWO.id, measurements, EFFICIENCY.name)
 
-    assert "; 5 of 60 steps were clean" in str(disturbance)
+    assert "; only 5 of 60 steps were undisturbed" in str(disturbance)
 
 
 def test_the_sentence_counts_the_clean_steps_of_one_launch():
@@ -168,7 +168,9 @@ def test_the_sentence_counts_the_clean_steps_of_one_launch():
     measurement = Measurement(case=TWO, launches=launches, failures=())
     busy = with_conditions(measurement, *[RankConditions(foreign=BUSY)] * 3)
 
-    assert "; 10 of 300 steps were clean" in str(find_disturbance(TWO.id, {TWO.id: busy}))
+    assert "; only 10 of 300 steps were undisturbed" in str(
+        find_disturbance(TWO.id, {TWO.id: busy})
+    )
 
 
 def test_clean_steps_are_no_remedy_where_they_are_not_lacking_or_for_the_tail():
@@ -240,6 +242,6 @@ def test_one_rank_of_an_older_version_leaves_efficiency_to_be_judged():
 
 
 def test_the_sentence_states_what_does_no_harm_where_clean_steps_would_not_be_enough():
-    assert str(found(7, foreign=0.31)).endswith("(find them with top); up to 15 % does no harm")
+    assert str(found(7, foreign=0.31)).endswith("(find them with top); up to 5 % does no harm")
     tail = find_disturbance(TWO.id, {TWO.id: measured(TWO, 60, foreign=0.31)}, "tail")
     assert str(tail).endswith("; up to 5 % does no harm")

@@ -174,7 +174,7 @@ def test_term_plot_adds_up_to_the_timed_step_and_names_every_part():
 
 
 def test_term_plot_leaves_out_negative_terms():
-    stack = Stack(name="a", step=make_decomposition(interference=-0.001), step_s=0.001)
+    stack = Stack(name="a", step=make_decomposition(interference=-0.0005), step_s=0.001)
 
     assert set(stack.parts()) == {*TERMS} - {"interference"}
 
