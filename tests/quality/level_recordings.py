@@ -28,6 +28,8 @@ class RecordedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int
     wall: tuple[float, ...]  # of each step, slowest rank
     disturbed: tuple[bool, ...] = ()  # of each step; empty: no witness
+    # The same, without waits that other threads of the rank must have caused.
+    disturbed_by_others: tuple[bool, ...] = ()
     cpu: tuple[tuple[float, ...], ...] = ()  # of each rank and step
     control: float
     foreign: float = 0.0  # share of the cores that other processes took, of the worst rank
@@ -81,10 +83,22 @@ def _with_ranks(launch: dict[str, Any]) -> RecordedLaunch:
         world_size=launch["world_size"],
         wall=tuple(map(max, zip(*(rank["step_ms"] for rank in ranks), strict=True))),
         disturbed=tuple(map(any, zip(*each, strict=True))),
+        disturbed_by_others=tuple(map(any, zip(*map(_waited_for_others, ranks), strict=True))),
         cpu=tuple(tuple(rank["cpu_ms"]) for rank in ranks),
         control=max(statistics.median(rank["control_ms"]) for rank in ranks),
         foreign=max(rank["foreign"] for rank in ranks),
     )
+
+
+def _waited_for_others(rank: dict[str, Any]) -> list[bool]:
+    """Return for each step whether its rank waited long, if others had all of its unused core.
+
+    The rank has one core. Others had at most the part of the step in which none of its threads
+    ran. How much of this part was idle was not recorded, so it is an upper bound.
+    """
+    steps = rank["step_ms"]
+    unused = [step - cpu for step, cpu in zip(steps, rank["cpu_ms"], strict=True)]
+    return waited_long(steps, [*map(min, rank.get("waited_ms", ()), unused)])
 
 
 def _sessions(numbered: Any) -> Sessions:

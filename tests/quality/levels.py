@@ -58,6 +58,11 @@ def chosen(launch: RecordedLaunch) -> float:
     return launch_level(clean_steps(launch.wall, launch.disturbed)[:STEPS])
 
 
+def own_waits_kept(launch: RecordedLaunch) -> float:
+    """Return the level if waits for threads of the rank itself left a step clean."""
+    return launch_level(clean_steps(launch.wall, launch.disturbed_by_others)[:STEPS])
+
+
 def cpu_level(launch: RecordedLaunch) -> float:
     return max(launch_level(rank[:STEPS]) for rank in launch.cpu)
 
@@ -68,6 +73,7 @@ CANDIDATES: dict[str, Figure] = {
     "10th percentile": _quantile(0.1),
     "minimum": _quantile(0.0),
     "fastest of ten": lambda launch: launch_level(launch.wall[:STEPS]),
+    "fastest of ten, own waits kept": own_waits_kept,
     "fastest of ten clean (chosen)": chosen,
 }
 

@@ -66,7 +66,7 @@ class PrivateTree:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Work in the mirror of the working directory in the ``with`` block."""
+        """Let the ``with`` block work in the mirror of the working directory."""
         with self._locked():
             place = self._tree
             for part in ("", *filter(None, self._work.removeprefix(self._tree).split("/"))):
