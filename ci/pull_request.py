@@ -13,10 +13,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ddp_perf.baselines.save import without_saving
+from ddp_perf.core.case import Tier
 from ddp_perf.duel.changed_files import merge_base
-from ddp_perf.errors import SideError
+from ddp_perf.errors import GpuError, SideError
+from ddp_perf.system.capacity import tier_of
+from ddp_perf.system.gpu.gpus import find_gpus
 
 OUT = Path("artifacts/pr")
 BUDGET_S = 300.0
@@ -60,16 +64,18 @@ def main(arguments: Sequence[str]) -> int:
     """Run both steps, write the comment, and return the worst exit code."""
     parser = argparse.ArgumentParser(prog="ci/pr", allow_abbrev=False, add_help=False)
     parser.add_argument("--base")
+    parser.add_argument("--tier", choices=get_args(Tier))
     parser.add_argument("--budget", type=_budget, default=BUDGET_S)
     parser.add_argument("--reason")
     try:
         options, others = parser.parse_known_args(arguments)
         base = merge_base(Path.cwd(), options.base)
+        tier = options.tier or tier_of(find_gpus(), meant="--tier cpu")
     except SystemExit:  # argparse has written why
         return USAGE
-    except SideError as error:
+    except (SideError, GpuError) as error:
         print(f"ci/pr: {error}", file=sys.stderr)
-        return USAGE
+        return USAGE if isinstance(error, SideError) else ERROR
     OUT.mkdir(parents=True, exist_ok=True)
     for name in ("work.md", "duel.md", "comment.md"):
         (OUT / name).unlink(missing_ok=True)  # of an earlier run
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     counting = [*TESTS, *AT_ONCE, f"--junitxml={OUT}/junit.xml", *others, *reason]
     codes = [sessions.run(counting, advised=["-m", "work", "-n", "auto", *others])]
     if codes[0] in WHOLE:
-        duel = ["-m", "gpu" if has_gpu() else "perf and cpu", f"--ddp-against={base}"]
+        duel = ["-m", "gpu" if tier == "gpu" else "perf and cpu", f"--ddp-against={base}"]
         duel += [f"--ddp-against-budget={options.budget:g}", "--ddp-touched"]
         duel += without_saving(others)  # what is stored is counts
         codes.append(
@@ -97,14 +103,6 @@ def _budget(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
-
-
-def has_gpu() -> bool:
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    except OSError:
-        return False
-    return listed.stdout.startswith("GPU")
 
 
 def worst(codes: Sequence[int]) -> int:

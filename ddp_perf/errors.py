@@ -57,6 +57,10 @@ class CountError(DdpPerfError):
     """A step cannot be counted without computing it."""
 
 
+class GpuError(DdpPerfError):
+    """The machine has GPUs that cannot be read, so nobody knows what it is to measure."""
+
+
 class SideError(DdpPerfError):
     """A side of a duel does not exist, cannot be prepared, or cannot run ranks."""
 

@@ -1,4 +1,4 @@
-"""The differences between torch versions (2.6 to 2.13 and later), handled here only."""
+"""The differences between torch versions (2.6 to 2.15), handled here only."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.duel.sides.own_script import foreign_script
 from ddp_perf.duel.values import MissingSide, PreparedSide, SideCase
 from ddp_perf.errors import ConfigError, nearest_or_all
-from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.capacity import Capacity, tier_of
 
 _CONFIGS = "bench_configs"
 
@@ -51,15 +51,16 @@ def match_cases(
 
     ``config`` are suite files, relative to the roots; by default all of bench_configs/ for this
     machine's tier. ``ids`` are those of the cases to compare; by default all. Raises ConfigError
-    for a suite of side B that cannot be read, for an unknown id, and if no case is left.
+    for a suite of side B that cannot be read, for an unknown id, and if no case is left, and
+    GpuError if both tiers have cases and the GPUs cannot be read.
     """
     overrides = overrides or Overrides()
     judged = load_cases(_suites(b, config), overrides, b.import_paths)
     older, refused = _load_leniently(_suites(a, config), overrides, a)
     _check_ids(ids, [*judged, *older])
-    tier = "gpu" if capacity.machine.gpus else "cpu"
     chosen = [case for case in [*judged, *older] if not ids or case.id in ids]
-    if not config and any(case.tier == tier for case in chosen):
+    if not config and len({case.tier for case in chosen}) > 1:
+        tier = tier_of(capacity.machine, meant="a suite of that tier (or its case)")
         chosen = [case for case in chosen if case.tier == tier]
     tiers = {case.tier for case in chosen}
     _check_unique(chosen)

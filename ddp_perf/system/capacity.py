@@ -6,9 +6,10 @@ import importlib.util
 
 import msgspec
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.models import PACKAGES
+from ddp_perf.errors import GpuError
 from ddp_perf.render.units import counted
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host.host import Host, allowed_cores, cpu_slug, this_host
@@ -92,6 +93,22 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
     def accelerator_count(self, tier: str) -> int:
         return len(self.machine.gpus) if tier == "gpu" else self.cores
+
+
+def tier_of(machine: GpuMachine, *, meant: str) -> Tier:
+    """Return the tier that is measured here if nobody states one: that of the GPUs, if any.
+
+    Raises GpuError if there may be GPUs that cannot be read: a broken driver must not turn a gate
+    of GPUs into one of CPUs. ``meant`` is how to state that the CPU tier is meant.
+    """
+    if machine.gpus:
+        return "gpu"
+    if machine.problem is None:
+        return "cpu"
+    raise GpuError(
+        f"the GPUs cannot be read (NVML: {machine.problem}): mend the driver, or state {meant} if"
+        " the CPU tier is meant"
+    )
 
 
 def missing_package(case: Case) -> str | None:

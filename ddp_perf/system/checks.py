@@ -133,7 +133,7 @@ def host_spoilers(host: HostState) -> Iterator[Spoiler]:
             what=f"the CPU frequency governor is {host.governor}",
             remedy="cpupower frequency-set --governor performance",
         )
-    if host.busy is not None and host.busy > max(_BUSY * count, 0.5):
+    if is_busy(host):
         yield Spoiler(
             what=f"{host.busy:.1f} of {count} cores work for other processes now",
             remedy="find the processes with top, and wait until they end",
@@ -150,6 +150,11 @@ def host_spoilers(host: HostState) -> Iterator[Spoiler]:
             remedy="free some, or start the container with docker --shm-size=8g",
         )
     yield from _directories()
+
+
+def is_busy(host: HostState) -> bool:
+    """Return whether other processes take so much of the cores that times are disturbed."""
+    return host.busy is not None and host.busy > max(_BUSY * len(host.cores), 0.5)
 
 
 def variable_spoilers(environ: Mapping[str, str], *, has_gpus: bool) -> Iterator[Spoiler]:

@@ -185,6 +185,27 @@ def test_with_a_base_a_duel_against_the_commit_of_departure_follows(based):
         assert given[given.index("-k") + 1] == "a b"
 
 
+BROKEN = """\
+import pynvml
+from ddp_perf.system.gpu import nvml
+def refuse():
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+pynvml.nvmlInit, nvml.nvidia_device = refuse, lambda: "there is /dev/nvidia0"
+"""
+
+
+def test_a_broken_driver_runs_nothing_unless_the_tier_is_stated(based):
+    (based.root / "sitecustomize.py").write_text(BROKEN)
+    python = {"PYTHONPATH": f"{based.root}:{REPOSITORY}"}
+
+    done = based("--base", "main", **python)
+    assert done.returncode == 3
+    assert "the GPUs cannot be read (NVML: Driver Not Loaded" in done.stdout
+    assert not (based.root / "arguments-work").exists()
+    assert based("--base", "main", "--tier", "cpu", **python).returncode == 0
+    assert based.given("duel")[:3] == ["tests/perf", "-m", "perf and cpu"]
+
+
 def test_the_comment_has_the_marker_the_duel_and_the_folded_counts(based):
     assert based("--base=main", "--budget=60", COUNTS="1").returncode == 1
 

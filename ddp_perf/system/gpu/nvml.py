@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pynvml
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine, GpuProcess, PcieLevel, Throttle
+from ddp_perf.system.gpu.devices import nvidia_device
 from ddp_perf.system.gpu.nvml_calls import (
     call,
     card_of,
@@ -59,7 +59,6 @@ _SWITCH = "switch"
 _HIDDEN = "hidden"  # a virtual machine may not report the other end of a link
 # Capabilities of nvml.h, by value: pynvml has a tuple for the first one.
 _READ, _WRITE, _NVLINK = 0, 1, 2
-_LOADED_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 class NvmlReader:
@@ -145,10 +144,11 @@ def nvml_uuid(cuda_uuid: str, mask: str | None) -> str:
 
 
 def _without_nvml(error: pynvml.NVMLError) -> str | None:
-    """Return None if there is no driver, or the problem if there is one that does not answer."""
-    if not _LOADED_DRIVER.exists():
+    """Return None if there is no GPU, or the problem if there is one whose driver is silent."""
+    device = nvidia_device()
+    if device is None:
         return None
-    return f"{error}, although a driver is loaded; a container needs its 'utility' capability"
+    return f"{error}, although {device}; a container needs the driver's 'utility' capability"
 
 
 def _read_machine() -> GpuMachine:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 import yaml
 
+from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.conditions import option_differences
-from ddp_perf.errors import ConfigError
+from ddp_perf.errors import ConfigError, GpuError
 from tests.builders import SUITE, make_capacity, make_scripts
 from tests.unit.duel.played_sides import make_prepared
 from tests.unit.duel.script_cases import SCRIPT_SUITE
@@ -44,6 +45,19 @@ def test_cases_are_read_from_each_side(sides):
     several = found.cases[1]
     assert (several.a.ddp.bucket_cap_mb, several.b.ddp.bucket_cap_mb) == (25, 5)
     assert several.a.schedule.steps == several.b.schedule.steps == 99  # both are measured alike
+
+
+def test_both_tiers_of_a_machine_with_a_broken_driver_are_refused_unless_one_is_named(sides):
+    capacity = make_capacity(GpuMachine(gpus=(), problem="Driver/library version mismatch"))
+    suites = {
+        "quick": SUITE,
+        "large": {**SUITE, "suite": "large", "variant": "large", "tier": "gpu"},
+    }
+    both = sides(suites, suites)
+
+    with pytest.raises(GpuError, match="version mismatch"):
+        match_cases(*both, capacity)
+    assert [case.id for case in match_cases(*both, capacity, ids=CASES).cases] == CASES
 
 
 def test_a_case_that_one_side_lacks_is_missing(sides):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.system.capacity import find_capacity
+from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.errors import GpuError
+from ddp_perf.system.capacity import find_capacity, tier_of
 from tests.builders import make_capacity, make_case, make_gpu_machine
 
 
@@ -117,3 +119,13 @@ def test_a_missing_package_is_an_obstacle_with_the_command_to_install_it(monkeyp
         "resnet50 needs transformers: pip install transformers"
     )
     assert capacity.obstacle(make_case(workload="mlp")) is None
+
+
+@pytest.mark.parametrize(("gpus", "tier"), [(0, "cpu"), (1, "gpu")])
+def test_the_tier_is_that_of_the_gpus_if_there_are_any(gpus, tier):
+    assert tier_of(make_gpu_machine(*["NVIDIA H200"] * gpus), meant="--tier cpu") == tier
+
+
+def test_gpus_that_cannot_be_read_are_no_reason_for_the_cpu_tier():
+    with pytest.raises(GpuError, match=r"NVML: Unknown Error.* or state --tier cpu if"):
+        tier_of(GpuMachine(gpus=(), problem="Unknown Error"), meant="--tier cpu")

@@ -106,25 +106,23 @@ def test_peer_access_is_what_the_driver_reports_and_unknown_stays_unknown(
 
 
 @pytest.mark.parametrize(
-    ("error", "driver_loaded", "problem"),
+    ("error", "device", "problem"),
     [
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False, None),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False, None),
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "although a driver is loaded"),
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True, "version mismatch"),
-        (pynvml.NVML_ERROR_UNKNOWN, True, "Unknown Error"),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, None, None),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, None, None),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "a driver is loaded", "although a driver is loaded"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "there is /dev/nvidia0", "there is /dev/nvidia0"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "a driver is loaded", "version mismatch"),
+        (pynvml.NVML_ERROR_UNKNOWN, "a driver is loaded", "Unknown Error"),
     ],
 )
-def test_without_nvml_there_are_no_gpus_and_a_problem_if_a_driver_is_loaded(
-    error, driver_loaded, problem, monkeypatch, tmp_path
+def test_without_nvml_there_are_no_gpus_and_a_problem_if_there_is_a_device(
+    error, device, problem, monkeypatch
 ):
     def fail():
         raise pynvml.NVMLError(error)
 
-    loaded = tmp_path / "version"
-    if driver_loaded:
-        loaded.touch()
-    monkeypatch.setattr(nvml, "_LOADED_DRIVER", loaded)
+    monkeypatch.setattr(nvml, "nvidia_device", lambda: device)
     monkeypatch.setattr(pynvml, "nvmlInit", fail)
 
     found = NvmlReader().machine()
