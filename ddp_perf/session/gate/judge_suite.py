@@ -31,7 +31,7 @@ from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, sl
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
-from ddp_perf.session.gate.structure import judge_structure, with_flops
+from ddp_perf.session.gate.structure import judge_structure, with_flops, with_missing
 from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
@@ -186,20 +186,20 @@ def _refused(
 
 def _judge_structure(measurement: Measurement, context: JudgingContext) -> Finding:
     """Judge the structure, which needs neither this machine's sessions nor an undisturbed one."""
-    case, remedies = measurement.case, context.remedies
+    case, launches, remedies = measurement.case, measurement.launches, context.remedies
     stored = context.baseline.cases.get(case.id)
     own = own_structure(case, stored)
-    verdict = judge_structure(case, measurement.launches, own, context.structures)
-    verdict = with_flops(verdict, measurement.launches, case, stored, context.environment.torch)
+    verdict = with_missing(judge_structure(case, launches, own, context.structures), launches)
+    verdict = with_flops(verdict, launches, case, stored, context.environment.torch)
     remedy = {
         Outcome.NO_BASELINE: remedies.no_such_case,
         Outcome.INCOMPARABLE: remedies.other_work,
         Outcome.PASS: "",
+        Outcome.INVALID: "",
     }.get(verdict.outcome, remedies.other_structure)
     if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
-    launches = len(measurement.launches)
-    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=len(launches))
 
 
 def _judge_loss(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ddp_perf.worker.counted.noting import NotingMode
 
-class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+
+class FlopCounter(NotingMode):  # type: ignore[no-untyped-call]
     """A counter of the operations in matrix products, convolutions and attentions.
 
     It counts what this thread and its backward dispatch. A multiplication and an addition are two
@@ -18,15 +19,17 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = 0
+        super().__init__()
+        self._flops = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.flops += operation_flops(func, args, kwargs or {}, out)
-        return out
+    @property
+    def flops(self) -> int:
+        """The operations so far. It raises what failed to count one."""
+        self.check()
+        return self._flops
+
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        self._flops += operation_flops(func, args, kwargs, out)
 
 
 def operation_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
