@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from ddp_perf.core.launch import Numerics
 
@@ -244,8 +244,14 @@ def uncompiled() -> Iterator[None]:
 
 
 def compiles_by_itself() -> bool:
-    """Return whether code of this process was decorated with torch.compile, and has run."""
-    return bool(torch._dynamo.convert_frame.input_codes.seen)
+    """Return whether code of this process was decorated with torch.compile, and has run.
+
+    It is True if a version of torch does not show it.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return False
+    codes = getattr(torch._dynamo.convert_frame, "input_codes", None)
+    return bool(getattr(codes, "seen", True))
 
 
 def compile_id() -> str:

@@ -62,7 +62,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case
     session: Session
-    structure: Structure | None  # None: the case does not train
+    structure: Structure | None  # None: the case does not train, or no launch counted it
     flops: int | None = None
     losses: dict[str, float] = {}  # {}: not judged, not finite, or not repeatable
     # By metric, the dates of stored sessions that turned out to be slower than the level.
@@ -287,7 +287,7 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
     comparable = is_comparable(old, new.case)
     return CaseBaseline(
         work=new.case.work(),
-        structure=new.structure,
+        structure=new.structure or (old.structure if comparable else None),
         flops=new.flops,
         flops_torch=_torch_of(new),
         losses=new.losses or (old.losses if comparable else {}),

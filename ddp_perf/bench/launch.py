@@ -16,6 +16,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Ran
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.supervisor.agreement import check_agreement
 from ddp_perf.system.host.host import host_name
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 
@@ -59,6 +60,7 @@ def run_as_rank(request: LaunchRequest, meeting: Meeting) -> LaunchResult | Laun
         local_rank=position.local_rank,
         heartbeats=Heartbeats(position.world_size),
         store=store,
+        examination=Examination(),  # nothing supervises the rank
     )
     ours.set(f"result of rank {position.rank}", msgspec.json.encode(result).decode())
     if position.rank > 0:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
@@ -102,6 +102,11 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     changed_files: tuple[str, ...] = ()  # of the user, that it opened to write: they stay
 
 
+Fact = Literal["control", "profile", "digest", "losses", "ddp_logging", "structure", "probe"]
+FACTS: tuple[Fact, ...] = get_args(Fact)
+PEER_LEFT = "another rank left the examination"
+
+
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one rank measured. Times are in seconds."""
 
@@ -141,6 +146,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     # None: an older file, a step that a CUDA graph replays, or a script that was over before.
     probe: RankProbe | None = None
     script: ScriptFacts | None = None  # None: a workload, or a collective
+    # Why it lacks facts that it should have: what fails after the timed steps costs no times.
+    missing: dict[Fact, str] = {}
 
 
 def waited_long(step_s: Sequence[float], waited_s: Sequence[float]) -> list[bool]:
@@ -237,8 +244,28 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def losses(self) -> dict[str, float | None]:
-        """The mean loss of the ranks by step; None if that of a rank is not finite."""
+        """The mean loss of the ranks by step; None if that of a rank is not finite.
+
+        There is none if a rank has none.
+        """
+        if not all(rank.losses for rank in self.ranks):
+            return {}
         return {step: self._loss(step) for step in self.ranks[0].losses}
+
+    def why_missing(self, fact: Fact) -> str | None:
+        """Return why a rank lacks the fact, with its number, or None if none should have it.
+
+        A rank that lost the others comes after the one that they lost.
+        """
+        reasons = [
+            (why == PEER_LEFT, rank.placement.rank, why)
+            for rank in self.ranks
+            if (why := rank.missing.get(fact)) is not None
+        ]
+        if not reasons:
+            return None
+        _, number, why = min(reasons)
+        return f"rank {number}: {why}"
 
     def _loss(self, step: str) -> float | None:
         each = [rank.losses[step] for rank in self.ranks]
@@ -249,6 +276,18 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     def unit(self) -> Unit:
         """The unit of the workload, which is the same on all ranks."""
         return self.ranks[0].unit
+
+
+def first_structure(launches: Iterable[LaunchResult]) -> Structure | None:
+    """Return the structure of a step as rank 0 of the first launch that counted one has it."""
+    structures = (launch.ranks[0].structure for launch in launches)
+    return next((structure for structure in structures if structure is not None), None)
+
+
+def why_missing(launches: Sequence[LaunchResult], fact: Fact) -> str | None:
+    """Return why launches lack a fact, and how many do, or None if none should have it."""
+    reasons = [why for launch in launches if (why := launch.why_missing(fact)) is not None]
+    return f"in {len(reasons)} of {len(launches)} launches: {reasons[0]}" if reasons else None
 
 
 # "needs_gpu": a script, whose step was to be counted on a CPU.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
-from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.launch import LaunchResult, first_structure
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.duel.values import CaseDuel, SideName
 from ddp_perf.session.gate.explanation import explain_case
@@ -17,7 +17,7 @@ def structure_difference(case: CaseDuel) -> str | None:
     """Return how the structures of the measured steps differ, or None."""
     if not case.pairs:
         return None
-    a, b = case.pairs[0].a.ranks[0].structure, case.pairs[0].b.ranks[0].structure
+    a, b = first_structure(_launches(case, "A")), first_structure(_launches(case, "B"))
     if a is None or b is None:
         return None
     return "; ".join(structure_changes(a, b)) or None
@@ -34,7 +34,7 @@ def explain_slower(case: CaseDuel, a: Environment, b: Environment) -> Explanatio
     summaries = summarise_all(before, samples_per_step=case.cases.a.samples_per_step, singles=())
     stored = CaseBaseline(
         work=case.cases.a.work(),
-        structure=before[0].ranks[0].structure,
+        structure=first_structure(before),
         sessions=(as_session(summaries, a, before[0].started),),
         first={},
     )

@@ -11,7 +11,7 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.collective import CollectiveKind
-from ddp_perf.core.launch import Structure, Unit
+from ddp_perf.core.launch import Structure, Unit, first_structure
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.scaling_key import (
@@ -102,7 +102,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
             name=case_id,
             work=measurement.case.work(),
             steps=tuple(row.typical_step_s for row in result.summaries[case_id]),
-            structure=measurement.launches[0].ranks[0].structure,
+            structure=first_structure(measurement.launches),
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
             epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),

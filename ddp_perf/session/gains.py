@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
@@ -133,5 +134,5 @@ def _median(figure: _Figure, rows: Sequence[LaunchSummary]) -> float | None:
 
 
 def _sent_bytes(result: SuiteResult, case: Case) -> float | None:
-    structure = result.measurements[case.id].launches[0].ranks[0].structure
+    structure = first_structure(result.measurements[case.id].launches)
     return None if structure is None else sent_bytes(case, structure)

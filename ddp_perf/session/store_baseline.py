@@ -19,6 +19,7 @@ from ddp_perf.baselines.save import (
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
+from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, METRICS, NODES, STEP_TIME, gated_metrics
 from ddp_perf.core.session import Session
@@ -200,7 +201,7 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
         NewSession(
             case=measurement.case,
             session=_session(result, case_id),
-            structure=measurement.launches[0].ranks[0].structure,
+            structure=first_structure(measurement.launches),
             flops=counted_flops(measurement.launches),
             losses=losses_to_store(
                 measurement.launches, loss_tolerance(measurement.case, measurement.launches)

@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.host.network import group_interface
 from ddp_perf.system.watch.rank_watch import RankWatch
@@ -97,16 +97,35 @@ def measurement(
         watched = watch.watched()
         # Read before anything else can raise it.
         peak_memory = max(peak_before, peak_memory_of(device))
-        yield from profile_steps(steps, request.profiling, context)  # the same as the timed ones
+        guard = context.examination
+        control_after = guard.alone("control", lambda: control_times_s(device)) or ()
+        result = RankResult(
+            placement=placement,
+            warmup_s=timed.warmup_s,
+            step_s=timed.step_s,
+            cpu_s=timed.cpu_s,
+            waited_s=timed.waited_s,
+            control_s=(*control_s, *control_after),
+            peak_memory=peak_memory,
+            digest=None,
+            structure=None,
+            ddp_logging={},
+            unit=steps.unit,
+            conditions=watched.conditions,
+            extra_warmup=extra_warmup,
+            slowdown=injected.slowdown,
+            numerics=numerics() if on_gpu and case.trains else None,
+            energy_j=watched.energy_j,
+            pcie=watched.pcie,
+            sm_clock_mhz=watched.sm_clock_mhz,
+            utilisation=utilisation,
+        )
+        guard.deliver(result)  # whatever fails from here on, the times are kept
+        # The profiled steps are the same as the timed ones.
+        yield from guard.together("profile", profile_steps(steps, request.profiling, context))
         facts = yield from examination
-    return RankResult(
-        placement=placement,
-        warmup_s=timed.warmup_s,
-        step_s=timed.step_s,
-        cpu_s=timed.cpu_s,
-        waited_s=timed.waited_s,
-        control_s=(*control_s, *control_times_s(device)),
-        peak_memory=peak_memory,
+    return msgspec.structs.replace(
+        result,
         digest=facts.digest,
         structure=facts.structure,
         ddp_logging=facts.ddp_logging,
@@ -115,18 +134,15 @@ def measurement(
         losses=facts.losses,
         loss_unit=facts.loss_unit,
         one_batch=facts.one_batch,
-        unit=facts.unit,
-        conditions=watched.conditions,
-        extra_warmup=extra_warmup,
-        host_bound=_is_host_bound(case, timed.lead_s, timed.step_s, facts.probe),
-        slowdown=injected.slowdown,
-        numerics=numerics() if on_gpu and case.trains else None,
-        energy_j=watched.energy_j,
-        pcie=watched.pcie,
-        sm_clock_mhz=watched.sm_clock_mhz,
-        utilisation=utilisation,
+        host_bound=_is_host_bound(
+            case,
+            timed.lead_s,
+            timed.step_s,
+            waits="probe" in guard.missing or waits_for_gpu(case, facts.probe),
+        ),
         probe=facts.probe,
         script=facts.script,
+        missing=guard.missing,
     )
 
 
@@ -143,16 +159,18 @@ def _build_steps(
     injected.apply_to(trainer)
     if is_captured(case, context.device):
         trainer.capture()
-    return trainer, examine_training(case, trainer, context.device, probe_steps=request.probe_steps)
+    return trainer, examine_training(case, trainer, context, probe_steps=request.probe_steps)
 
 
 def _is_host_bound(
-    case: Case, lead_s: float, step_s: Sequence[float], probe: RankProbe | None
+    case: Case, lead_s: float, step_s: Sequence[float], *, waits: bool
 ) -> bool | None:
-    """Return whether the host sets the pace of a case that trains on GPUs, or None if unclear."""
+    """Return whether the host sets the pace of a case that trains on GPUs, or None if unclear.
+
+    ``waits``: the host waits for the GPU in each step, or it is unknown whether it does.
+    """
     if case.tier != "gpu" or not case.trains:
         return None
-    waits = waits_for_gpu(case, probe)
     return is_host_bound(lead_s, statistics.median(step_s), waits=waits)
 
 

@@ -10,6 +10,7 @@ import torch
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Placement
 from ddp_perf.errors import LaunchError
+from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.gpu.nvml import cores_near, keep_open, nvml_uuid
 from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 from ddp_perf.torch_compat import device_uuid
@@ -33,23 +34,49 @@ def place(
 
 def _on_gpu(case: Case, rank: int, index: int) -> tuple[torch.device, Placement]:
     keep_open()  # otherwise each later reading would initialise NVML, and the GPU would idle
-    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-    check_devices(index, torch.cuda.device_count(), mask)
+    check_devices(index, torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
-    uuid = nvml_uuid(device_uuid(index), mask)
     # Before autograd and NCCL start their threads, which inherit the affinity.
-    os.sched_setaffinity(0, cores_beside(cores_near(uuid), allowed_cores()))
-    return device, Placement(
+    os.sched_setaffinity(0, cores_beside(cores_near(_uuid(device)), allowed_cores()))
+    return device, placement_on(device, case, rank)
+
+
+def place_script(
+    case: Case, rank: int, local_rank: int, *, shared_gpu: bool = False
+) -> tuple[torch.device, Placement] | None:
+    """Place this process for a script, which chooses its GPU itself: then return None.
+
+    CUDA is left alone, since a script may set the variables that CUDA reads at its first use. The
+    cores are those near the GPU that the local rank has by NVML. Raises LaunchError as ``place``.
+    """
+    if case.tier != "gpu":
+        return place(case, rank, local_rank)
+    torch.set_num_threads(case.threads_per_rank)
+    keep_open()
+    index = 0 if shared_gpu else local_rank
+    gpus = find_gpus().gpus
+    check_devices(index, len(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    os.sched_setaffinity(0, cores_beside(gpus[index].cores, allowed_cores()))
+    return None
+
+
+def placement_on(device: torch.device, case: Case, rank: int) -> Placement:
+    """Return the placement of this process on a GPU that it uses."""
+    return Placement(
         rank=rank,
         device=str(device),
-        device_id=uuid,
-        device_name=torch.cuda.get_device_name(index),
+        device_id=_uuid(device),
+        device_name=torch.cuda.get_device_name(device.index),
         cores=allowed_cores(),
-        cuda_visible_devices=mask,
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         node=rank // case.ranks_per_node,
         host=host_name(),
     )
+
+
+def _uuid(device: torch.device) -> str:
+    return nvml_uuid(device_uuid(device.index), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def check_devices(rank: int, count: int, mask: str | None) -> None:

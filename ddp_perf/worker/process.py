@@ -15,7 +15,6 @@ from typing import NoReturn
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store
 
 import ddp_perf
@@ -23,11 +22,12 @@ from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import DdpPerfError, NeedsGpuError
 from ddp_perf.worker.count import count_step
+from ddp_perf.worker.examination import Examination, is_peer_lost
 from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import RankDone, RankError, RankFiles
+from ddp_perf.worker.report import RankDone, RankError, RankFiles, RankTimed
 from ddp_perf.worker.script.children import end_children
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
@@ -84,15 +84,25 @@ def run_to_end(
     """
     answer_questions(questions)
 
+    def deliver(result: RankResult) -> None:
+        reports.send_bytes(msgspec.json.encode(RankTimed(result=result)))
+
+    examination = Examination(deliver)
+
     def end(work: Callable[[], RankResult]) -> NoReturn:
-        _end_with(lambda: RankDone(result=work()), request, reports)
+        _end_with(lambda: RankDone(result=work(), left=examination.left), request, reports)
 
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     let_nccl_report(request)
     if request.case.script is None:
         end(
             lambda: measure_in_group(
-                request, rank=rank, local_rank=local_rank, heartbeats=heartbeats, store=store
+                request,
+                rank=rank,
+                local_rank=local_rank,
+                heartbeats=heartbeats,
+                store=store,
+                examination=examination,
             )
         )
     end(
@@ -104,6 +114,7 @@ def run_to_end(
             store=store,
             directory=directory / "scratch",
             end=end,
+            examination=examination,
         )
     )
 
@@ -159,7 +170,7 @@ def rank_error(error: BaseException) -> RankError:
         traceback="" if isinstance(error, DdpPerfError) else traceback.format_exc(),
         user_frames="" if isinstance(error, DdpPerfError) else _user_frames(error),
         at=time.monotonic(),
-        peer_lost=_is_peer_lost(error),
+        peer_lost=is_peer_lost(error),
         exit_code=code,
         needs_gpu=isinstance(error, NeedsGpuError),
     )
@@ -186,11 +197,3 @@ def _detail(error: BaseException) -> str:
     if isinstance(error, DdpPerfError):
         return str(error)
     return f"{type(error).__name__}: {error}".rstrip(": ")
-
-
-def _is_peer_lost(error: BaseException) -> bool:
-    """Return whether a collective failed because another rank ended."""
-    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
-        return True
-    text = str(error)
-    return isinstance(error, RuntimeError) and "gloo/transport" in text.replace("\\", "/")

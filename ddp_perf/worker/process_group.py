@@ -12,6 +12,7 @@ from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.host.network import interface_between_nodes, is_loopback
 from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import flight_recorder_variable
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.placement import place
@@ -28,6 +29,7 @@ def measure_in_group(
     local_rank: int,
     heartbeats: Heartbeats,
     store: Store | None,
+    examination: Examination,
 ) -> RankResult:
     """Measure the request's case on one rank, in a process group that exists only meanwhile.
 
@@ -45,14 +47,20 @@ def measure_in_group(
         world_size=case.world_size,
         device_id=device if "nccl" in backend else None,  # so that no barrier has to guess
     )
-    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
+    context = RankContext(
+        rank=rank,
+        device=device,
+        placement=placement,
+        heartbeats=heartbeats,
+        examination=examination,
+    )
     with graph_stream(case, device):
         result = measure(request, context)
     # The model and optimizer of measure() are gone by now. A last reference to DDP that dies after
     # destroy_process_group would deadlock. There is no barrier after an error, since the other
     # ranks may be gone.
-    dist.barrier()
-    dist.destroy_process_group()
+    if examination.meet():
+        dist.destroy_process_group()
     return result
 
 

@@ -39,6 +39,10 @@ def profile_steps(
                 torch.cuda.synchronize(context.device)  # or the last kernels would be cut off
             profiler.step()
     path = Path(profiling.file(context.rank))
+    context.examination.alone("profile", lambda: _export(profiler, path))
+    steps.beat()
+
+
+def _export(profiler: profile, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(path))
-    steps.beat()

@@ -6,6 +6,7 @@ import msgspec
 import torch
 
 from ddp_perf.core.launch import Placement
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
 
 
@@ -16,3 +17,4 @@ class RankContext(msgspec.Struct, frozen=True, kw_only=True):
     device: torch.device
     placement: Placement
     heartbeats: Heartbeats  # shared with the supervisor
+    examination: Examination = msgspec.field(default_factory=Examination)

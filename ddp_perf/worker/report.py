@@ -28,10 +28,18 @@ class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
     needs_gpu: bool = False  # the step of a script cannot be counted on a CPU
 
 
+class RankTimed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
+    """The times of a rank, before it examines anything. Its report follows, unless it ends."""
+
+    result: RankResult
+
+
 class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """The measurements of a rank."""
 
     result: RankResult
+    # It ended its examination in the middle, so other ranks may wait for it in a collective.
+    left: bool = False
 
 
 Report = RankError | RankDone | RankCounted

@@ -171,6 +171,57 @@ def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, sta
     assert "backward" in outcome.stacks["rank 0"]  # where it waits for rank 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("raise", "rank 1: ValueError: the data are broken"),
+        ("exit", "rank 1: SystemExit: 3"),
+        ("os-exit", "rank 1: it exited with code 3"),
+        ("kill", "rank 1: it was killed by SIGKILL"),
+        ("hang", "rank 0: the examination hung"),  # as the other one
+    ],
+)
+def test_a_rank_that_fails_while_it_is_examined_costs_no_times(launcher, request_of, fault, why):
+    """At most 52 steps are timed, and the probe has at least two runs of 60."""
+    patient = {"start_deadline_s": 600, "step_deadline_s": 2 if fault == "hang" else 600}
+    request = request_of("faulty:build", {"fault": fault, "at_step": 80}, **patient)
+
+    outcome = launcher.launch(msgspec.structs.replace(request, probe_steps=60))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    assert all(len(rank.step_s) >= 10 for rank in outcome.ranks)
+    assert all(len(rank.control_s) == 8 for rank in outcome.ranks)
+    assert outcome.why_missing("probe").startswith(why)
+    assert all(rank.probe is None for rank in outcome.ranks)
+
+
+def test_a_model_that_does_not_fit_uncompiled_keeps_its_times(launcher, request_of):
+    """A step is counted uncompiled, and may then need more memory than there is."""
+    model = {"fault": "out-of-memory-uncompiled", "at_step": 8}
+    patient = {"start_deadline_s": 600, "step_deadline_s": 600}
+
+    outcome = launcher.launch(request_of("faulty:build", model, compile=True, **patient))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    rank = outcome.ranks[0]
+    assert len(rank.step_s) >= 10
+    assert rank.structure is None
+    assert rank.digest == outcome.ranks[1].digest
+    assert {"1", "2", "4", "8"} <= rank.losses.keys()
+    assert "OutOfMemoryError: CUDA out of memory" in outcome.why_missing("structure")
+
+
+def test_a_private_function_that_this_torch_lacks_costs_its_facts_alone(launcher, request_of):
+    outcome = launcher.launch(request_of("faulty:without_ddp_logging", {}))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    rank = outcome.ranks[0]
+    assert len(rank.step_s) >= 10
+    assert rank.digest == outcome.ranks[1].digest is not None
+    assert rank.missing.keys() == {"ddp_logging", "structure", "probe"}
+    assert "_get_ddp_logging_data" in rank.missing["structure"]
+
+
 def test_ranks_that_hang_report_their_last_collectives(launcher, request_of, tmp_path):
     request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
     request = msgspec.structs.replace(request, records=str(tmp_path / "hangs"))

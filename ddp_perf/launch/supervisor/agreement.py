@@ -13,14 +13,16 @@ def check_agreement(request: LaunchRequest, results: Sequence[RankResult]) -> La
 
     They disagree if their parameters differ, or if they share a GPU without a request to do so.
     """
-    digests = collections.Counter(result.digest for result in results)
+    # The verdict on the structure states that a rank has none.
+    digested = [result for result in results if "digest" not in result.missing]
+    digests = collections.Counter(result.digest for result in digested)
     devices = collections.Counter(_device(result.placement) for result in results)
     own_gpus = request.case.tier == "gpu" and not request.shared_gpu
-    common, holders = digests.most_common(1)[0]
     if len(digests) > 1:
+        common, holders = digests.most_common(1)[0]
         # With two ranks it is unknown which one is wrong.
-        differing = [one.placement.rank for one in results if one.digest != common]
-        culprit = differing[0] if holders > len(results) / 2 else None
+        differing = [one.placement.rank for one in digested if one.digest != common]
+        culprit = differing[0] if holders > len(digested) / 2 else None
         detail = "parameters differ from the other ranks' after the last step"
         if request.case.script is not None:
             detail += "; let all ranks begin with the same ones, and average every gradient"

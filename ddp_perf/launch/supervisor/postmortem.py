@@ -146,6 +146,12 @@ def _cause(rank: SupervisedRank) -> tuple[FailureKind, str]:
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
 
 
+def how_it_ended(rank: SupervisedRank) -> str:
+    """Return how a rank ended that delivered its times, and not its facts."""
+    _, detail = _cause(rank)
+    return f"it {detail}" if detail.startswith("e") else f"it was {detail}"
+
+
 def _output(rank: SupervisedRank) -> str:
     with contextlib.suppress(OSError):
         lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()

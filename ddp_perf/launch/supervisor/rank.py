@@ -12,12 +12,12 @@ from multiprocessing.connection import Connection, wait
 import msgspec
 
 from ddp_perf.core.case import Schedule, Tier
-from ddp_perf.core.launch import RankResult
+from ddp_perf.core.launch import FACTS, RankResult
 from ddp_perf.core.work import RankCounted
 from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Phase, RankProgress
-from ddp_perf.worker.report import RankDone, RankError, RankFiles, Report
+from ddp_perf.worker.report import RankDone, RankError, RankFiles, RankTimed, Report
 
-_REPORT: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
+_MESSAGE: msgspec.json.Decoder[RankTimed | Report] = msgspec.json.Decoder(RankTimed | Report)
 # The time that the kernel may take to remove an ended process. It cannot remove one in an
 # uninterruptible wait. Contexts of eight GPUs and their memory take longer.
 REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
@@ -40,10 +40,12 @@ class SupervisedRank(abc.ABC):
         self.reports = reports
         self.recorder = recorder
         self.report: Report | None = None
+        self.lost_facts: str | None = None  # why it ends, or is ended, before its report
         self.ended_at: float | None = None
         # None although ``running`` is False: the kernel has not removed the process.
         self.exit_code: int | None = None
         self.progress = RankProgress(beats=0, phase=Phase.START, phase_beats=0)
+        self._timed: RankResult | None = None
         self._reaped_s = REAPED_S[tier]
         self._gone = False
         self._last_progress = began
@@ -72,13 +74,28 @@ class SupervisedRank(abc.ABC):
 
     @property
     def failed(self) -> bool:
-        """True if the rank reported an error, ended without a result, or with a code other than 0.
+        """True if the rank reported an error, ended without times, or with a code other than 0.
 
-        A result without an exit code is no failure: a GPU context may be slow to end.
+        A result without an exit code is no failure: a GPU context may be slow to end. Nor is an end
+        between the times and the report.
         """
         if isinstance(self.report, RankError):
             return True
-        return not self.running and (self.report is None or self.exit_code not in (0, None))
+        if self.running:
+            return False
+        return self._timed is None if self.report is None else self.exit_code not in (0, None)
+
+    @property
+    def is_timed(self) -> bool:
+        """True if its times are there, though it may examine its steps still."""
+        return self._timed is not None and not isinstance(self.report, RankError)
+
+    @property
+    def has_left(self) -> bool:
+        """True if it has ended in the middle of what other ranks may wait for it in."""
+        if isinstance(self.report, RankDone):
+            return self.report.left
+        return self.ended_at is not None and self.is_timed
 
     @property
     def is_symptom(self) -> bool:
@@ -87,8 +104,12 @@ class SupervisedRank(abc.ABC):
 
     @property
     def result(self) -> RankResult:
-        assert isinstance(self.report, RankDone)
-        return self.report.result
+        """The measurements of the rank, or its times if it ended before its report."""
+        if isinstance(self.report, RankDone):
+            return self.report.result
+        assert self._timed is not None
+        why = self.lost_facts or "the rank ended while it was examined"
+        return msgspec.structs.replace(self._timed, missing=dict.fromkeys(FACTS, why))
 
     @property
     def counted(self) -> RankCounted:
@@ -99,10 +120,14 @@ class SupervisedRank(abc.ABC):
         """Read the report if it has arrived, and note the end of the process."""
         # Before the pipe is read: a process that has ended has written all of its report.
         ended = bool(wait([self.sentinel], timeout=0))
-        if self.report is None and self.reports.poll():
-            with contextlib.suppress(EOFError, ConnectionResetError):
-                self.report = _REPORT.decode(self.reports.recv_bytes())
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            while self.report is None and self.reports.poll():
+                message = _MESSAGE.decode(self.reports.recv_bytes())
                 self._last_progress = time.monotonic()
+                if isinstance(message, RankTimed):
+                    self._timed = message.result
+                else:
+                    self.report = message
         if ended and self.running:
             if self.ended_at is None:
                 self.ended_at = time.monotonic()

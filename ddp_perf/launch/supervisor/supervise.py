@@ -45,7 +45,8 @@ def run_launch(
         with _ending(ranks, request.case.tier, alive):
             _start(request, launch_directory, heartbeats, driver, ranks)
             failure = watch_ranks(request, ranks, heartbeats, driver, alive)
-            failure = failure or check_agreement(request, [rank.result for rank in ranks])
+            results = () if failure is not None else tuple(rank.result for rank in ranks)
+            failure = failure or check_agreement(request, results)
             if failure is None and request.output is not None:
                 printed = beginnings([rank.files.output for rank in ranks])
                 output = keep_output(Path(request.output), printed)
@@ -56,7 +57,7 @@ def run_launch(
     return LaunchResult(
         case_id=request.case.id,
         round=request.round,
-        ranks=tuple(rank.result for rank in ranks),
+        ranks=results,
         started=started.isoformat(timespec="seconds"),
         wall_s=time.monotonic() - begin,
         output=output,

@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 from ddp_perf.core.case import Tier
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest
-from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
+from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
+from ddp_perf.launch.supervisor.postmortem import (
+    describe_failure,
+    describe_hang,
+    how_it_ended,
+)
 from ddp_perf.launch.supervisor.rank import REAPED_S, SupervisedRank
 from ddp_perf.system.host.processes import children_of
 from ddp_perf.worker.heartbeat import Heartbeats
@@ -19,6 +23,7 @@ from ddp_perf.worker.heartbeat import Heartbeats
 _GRACE_S = 0.2  # for the other ranks to report, before they are ended
 _TERMINATE_S = 0.2
 _ORPHANS_S, _POLL_S = 5.0, 0.001  # the kernel cannot end a process in an uninterruptible wait
+_LEFT_S = 5.0  # for the others to end their examination after a rank has left it
 
 
 def watch_ranks(
@@ -30,10 +35,12 @@ def watch_ranks(
 ) -> LaunchFailure | None:
     """Wait until every rank has delivered a result and exited with code 0, or one has failed.
 
+    What fails once all ranks have delivered their times ends the wait, and no rank has failed.
     Raises EOFError if the driver closes the connection.
     """
     schedule = request.case.schedule
     tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
+    left_at: float | None = None
     while running := [rank for rank in ranks if rank.running]:
         alive()
         _wait(running, driver, tick)
@@ -42,12 +49,29 @@ def watch_ranks(
             alive()
             return describe_failure(request, ranks)
         now = time.monotonic()
+        if left_at is None and any(rank.has_left for rank in ranks):
+            left_at = now
         for rank, progress in zip(ranks, heartbeats.read(), strict=True):
             rank.note_progress(progress, now)
+        is_timed = all(rank.is_timed for rank in ranks)
+        if is_timed and left_at is not None and now - left_at > _LEFT_S:
+            _give_up(running, PEER_LEFT)
+            break
         if any(rank.overdue(schedule, now) for rank in running):
+            if is_timed:
+                _give_up(running, "the examination hung")
+                break
             alive()
             return describe_hang(request, ranks)
+    for rank in ranks:
+        if rank.report is None and rank.lost_facts is None:
+            rank.lost_facts = how_it_ended(rank)
     return None
+
+
+def _give_up(running: Sequence[SupervisedRank], why: str) -> None:
+    for rank in running:
+        rank.lost_facts = why
 
 
 def _wait(running: Sequence[SupervisedRank], driver: Connection, timeout: float) -> None:

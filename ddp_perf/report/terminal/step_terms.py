@@ -6,7 +6,7 @@ import statistics
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
-from ddp_perf.core.launch import RankResult
+from ddp_perf.core.launch import RankResult, first_structure
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
@@ -47,8 +47,8 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         return None
     measurement = result.measurements[case_id]
     rank = measurement.launches[0].ranks[0]
-    structure = rank.structure
-    assert structure is not None  # every probed launch has one
+    structure = first_structure(measurement.launches)
+    assert structure is not None  # the step was probed, which needs one
     case = measurement.case
     return Measured(
         is_script=case.script is not None,

@@ -10,6 +10,7 @@ import msgspec
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.launch import first_structure
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, work_without
 from ddp_perf.core.strategy import Precision
@@ -78,7 +79,7 @@ def result_facts(result: SuiteResult) -> Iterator[CaseFacts]:
         rows = result.summaries.get(case_id, ())
         if not measurement.case.trains or not rows:
             continue
-        structure = measurement.launches[0].ranks[0].structure
+        structure = first_structure(measurement.launches)
         yield CaseFacts(
             where=result.suite,
             case_id=case_id,

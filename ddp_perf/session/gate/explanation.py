@@ -8,7 +8,7 @@ from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS, Decomposition
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
-from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.launch import LaunchResult, first_structure
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
@@ -64,7 +64,7 @@ def explain_case(
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
     sessions = _with_terms(stored)
-    structure, before = launches[0].ranks[0].structure, stored.structure
+    structure, before = first_structure(launches), stored.structure
     if structure is None:
         return None
     attribution = attribute(

@@ -31,7 +31,12 @@ from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, sl
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
-from ddp_perf.session.gate.structure import compared_flops, judge_structure, with_flops
+from ddp_perf.session.gate.structure import (
+    compared_flops,
+    judge_structure,
+    with_flops,
+    with_missing,
+)
 from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
@@ -189,12 +194,13 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     case, launches, torch = measurement.case, measurement.launches, context.environment.torch
     stored, remedies = context.baseline.cases.get(case.id), context.remedies
     own = own_structure(case, stored)
-    verdict = judge_structure(case, launches, own, context.structures)
+    verdict = with_missing(judge_structure(case, launches, own, context.structures), launches)
     verdict = with_flops(verdict, launches, case, stored, torch)
     remedy = {
         Outcome.NO_BASELINE: remedies.no_such_case,
         Outcome.INCOMPARABLE: remedies.other_work,
         Outcome.PASS: "",
+        Outcome.INVALID: "",
     }.get(verdict.outcome, remedies.other_structure)
     if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")

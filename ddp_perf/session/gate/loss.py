@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.launch import LaunchResult, why_missing
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 
@@ -46,12 +46,17 @@ def judge_loss(
 ) -> Verdict | None:
     """Judge the losses by the stored ones, or return None if an older version measured them.
 
+    Losses that a rank failed to read are INVALID.
+
     A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
     A higher loss is one, and so is a lower one. A reason states a remedy only if the losses
     compare with nothing: one is not finite, or the launches differ from their first step on.
     """
     if not all(launch.losses for launch in launches):
-        return None
+        why = why_missing(launches, "losses")
+        if why is None:
+            return None
+        return Verdict(outcome=Outcome.INVALID, reason=f"the losses could not be read {why}")
     problem = why_not_stored(launches, tolerance)
     if problem is not None and not is_finite(launches):
         return Verdict(outcome=Outcome.REGRESSION, reason=problem)

@@ -12,7 +12,7 @@ from ddp_perf.baselines.save import is_comparable, is_counted_alike
 from ddp_perf.baselines.structures import known_structure, other_sizes
 from ddp_perf.core.baseline import CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import Collective, LaunchResult, Structure
+from ddp_perf.core.launch import FACTS, Collective, LaunchResult, Structure, why_missing
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import change_text, counted, field_changes
 
@@ -48,13 +48,15 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
     """Compare rank 0's structure in every launch with the stored one.
 
     More parameters, gradients, collectives or bytes are a REGRESSION, and less of them is an
-    IMPROVEMENT. The same amount in another order is INCONCLUSIVE: the step time shows its cost.
+    IMPROVEMENT. The same amount in another order is INCONCLUSIVE: the step time shows its cost. A
+    launch that counted none makes the others INVALID, unless they show a change.
     """
     found = []
     for launch in launches:
         structure = launch.ranks[0].structure
-        assert structure is not None  # the case trains
-        if changes := structure_changes(stored, structure):
+        if structure is None:
+            found.append(Verdict(outcome=Outcome.INVALID, reason=_not_counted(launches)))
+        elif changes := structure_changes(stored, structure):
             outcome, amount = _amount_of_work(stored, structure)
             reason = f"the step does {amount} work than the baseline's: {'; '.join(changes)}"
             found.append(Verdict(outcome=outcome, reason=reason))
@@ -64,7 +66,40 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
     return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
 
 
-_WORST_FIRST = (Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT)
+_WORST_FIRST = (
+    Outcome.REGRESSION,
+    Outcome.INVALID,
+    Outcome.INCONCLUSIVE,
+    Outcome.IMPROVEMENT,
+)
+
+
+def _not_counted(launches: Sequence[LaunchResult]) -> str:
+    return f"no structure was counted {why_missing(launches, 'structure') or 'in every launch'}"
+
+
+def with_missing(verdict: Verdict, launches: Sequence[LaunchResult]) -> Verdict:
+    """Return the verdict on the structure with the other facts that failed to be read.
+
+    It is no PASS without the digests: nothing shows then that the ranks trained together.
+    """
+    if (why := why_missing(launches, "digest")) is not None and verdict.outcome is Outcome.PASS:
+        reason = f"the parameters of the ranks were not compared {why}"
+        verdict = Verdict(outcome=Outcome.INVALID, reason=reason)
+    for fact in FACTS:
+        if fact not in ("structure", "digest") and (why := why_missing(launches, fact)) is not None:
+            reason = f"{verdict.reason}; no {_WORDS[fact]} {why}"
+            verdict = msgspec.structs.replace(verdict, reason=reason)
+    return verdict
+
+
+_WORDS = {
+    "control": "control after the steps",
+    "profile": "profile",
+    "losses": "losses",
+    "ddp_logging": "record of DDP",
+    "probe": "terms of the step",
+}
 
 
 def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:

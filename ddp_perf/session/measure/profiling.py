@@ -44,6 +44,8 @@ def _profile(request: LaunchRequest, steps: int, bench: Bench) -> CaseProfile:
     bench.progress.launched(request, outcome)
     if isinstance(outcome, LaunchFailure):
         return CaseProfile(directory=str(directory), problem=str(outcome))
+    if (why := outcome.why_missing("profile")) is not None:
+        return CaseProfile(directory=str(directory), problem=why)
     files = {rank: Path(profiling.file(rank)) for rank in range(request.case.world_size)}
     try:
         merge_traces(files, directory / MERGED)

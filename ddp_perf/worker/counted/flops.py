@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ddp_perf.torch_compat import allowed_tf32
+from ddp_perf.worker.counted.noting import NotingMode
 
 _FORMATS = {
     torch.float32: "fp32",
@@ -19,7 +19,7 @@ _FORMATS = {
 }
 
 
-class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FlopCounter(NotingMode):  # type: ignore[no-untyped-call]
     """A counter of the operations in matrix products, convolutions and attentions.
 
     It counts what this thread and its backward dispatch. A multiplication and an addition are two
@@ -29,22 +29,19 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.by_format: dict[str, int] = {}
+        super().__init__()
+        self._by_format: dict[str, int] = {}
 
     @property
-    def flops(self) -> int:
-        """The operations in all formats."""
-        return sum(self.by_format.values())
+    def by_format(self) -> dict[str, int]:
+        """The operations so far, by their format. It raises what failed to count one."""
+        self.check()
+        return self._by_format
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if flops := operation_flops(func, args, kwargs or {}, out):
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if flops := operation_flops(func, args, kwargs, out):
             used = _format(func, args)
-            self.by_format[used] = self.by_format.get(used, 0) + flops
-        return out
+            self._by_format[used] = self._by_format.get(used, 0) + flops
 
 
 def operation_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:

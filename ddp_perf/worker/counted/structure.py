@@ -14,10 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.torch_compat import flight_recorder_entries, uncompiled
+from ddp_perf.worker.counted.flops import FlopCounter
+from ddp_perf.worker.counted.noting import NotingMode
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.steps.plan import StepPlan
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
@@ -40,14 +42,36 @@ _RECORDER_DTYPES = {
 }
 
 
-def count_structure(module: nn.Module) -> StepPlan[Structure]:
-    """Return the structure of the next step. Begin it after the first SETTLED_AFTER steps."""
-    recorded = _last_record(_recorded())
-    with uncompiled(), _CollectiveCounter() as counter:
+class StepCounts(NamedTuple):
+    """The exact counts of one step."""
+
+    structure: Structure
+    flops_by_format: dict[str, int]
+
+    @property
+    def flops(self) -> int:
+        """The operations in all formats."""
+        return sum(self.flops_by_format.values())
+
+
+def count_structure(module: nn.Module, examination: Examination) -> StepPlan[StepCounts | None]:
+    """Return the counts of the next step, or None if they fail: the step itself goes on.
+
+    Begin it after the first SETTLED_AFTER steps.
+    """
+    recorded = examination.alone("structure", lambda: _last_record(_recorded()))
+    with uncompiled(), FlopCounter() as flops, _CollectiveCounter() as counter:
         yield
-    entries = _recorded()
-    new = [entry for entry in entries if entry["record_id"] > recorded]
-    return structure_of(module, in_order(counter.dispatched, new))
+    if recorded is None:
+        return None
+
+    def counts() -> StepCounts:
+        new = [entry for entry in _recorded() if entry["record_id"] > recorded]
+        counter.check()
+        collectives = in_order(counter.dispatched, new)
+        return StepCounts(structure_of(module, collectives), flops.by_format)
+
+    return examination.alone("structure", counts)
 
 
 def structure_of(module: nn.Module, collectives: Iterable[Collective]) -> Structure:
@@ -100,20 +124,16 @@ class Dispatched(NamedTuple):
     tensor_bytes: set[int]
 
 
-class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _CollectiveCounter(NotingMode):  # type: ignore[no-untyped-call]
     """A recorder of the c10d operators that this thread and its backward dispatch."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.dispatched: list[Dispatched] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if (collective := dispatched_collective(func, args, out)) is not None:
             self.dispatched.append(collective)
-        return out
 
 
 def dispatched_collective(func: Any, args: tuple[Any, ...], out: Any) -> Dispatched | None:

@@ -16,7 +16,7 @@ from ddp_perf.core.script import ScriptRun
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import NeedsGpuError
 from ddp_perf.torch_compat import foreach_on_cpu
-from ddp_perf.worker.count import Computing, limit_memory, lone_context
+from ddp_perf.worker.count import Computing, limit_memory
 from ddp_perf.worker.counted.makers import Makers, note_makers
 from ddp_perf.worker.counted.origin import own_package
 from ddp_perf.worker.counted.step_recorder import record_step
@@ -69,7 +69,7 @@ def count_script(
     become_main(run, file)
     seed_all()
     steps: ScriptSteps[StepWork] = ScriptSteps(
-        case, lone_context(request.rank, heartbeats), needed=_COUNTED_STEP, short=too_few_to_count
+        case, request.rank, heartbeats, needed=_COUNTED_STEP, short=too_few_to_count
     )
     tree = PrivateTree(directory, paths) if run.scratch else None
     with (

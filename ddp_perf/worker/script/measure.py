@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import torch
@@ -14,21 +14,27 @@ from torch.distributed import Store
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchRequest, RankResult, Structure
+from ddp_perf.core.decomposition import RankProbe
+from ddp_perf.core.launch import LaunchRequest, Placement, RankResult, Structure
 from ddp_perf.errors import ScriptError
-from ddp_perf.torch_compat import uncompiled
+from ddp_perf.torch_compat import compiles_by_itself, uncompiled
 from ddp_perf.worker.counted.digest import parameter_digest
 from ddp_perf.worker.counted.flops import FlopCounter
-from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.worker.counted.structure import (
+    SETTLED_AFTER,
+    StepCounts,
+    count_structure,
+    ddp_logging,
+)
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.measure import (
     control_before,
-    forget_peak_memory,
     measurement,
     peak_memory_of,
 )
-from ddp_perf.worker.placement import place
+from ddp_perf.worker.placement import place_script, placement_on
 from ddp_perf.worker.probe.probe import probe
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
@@ -54,6 +60,7 @@ def measure_script(
     store: Store | None,
     directory: Path,
     end: Callable[[Callable[[], RankResult]], NoReturn],
+    examination: Examination,
 ) -> RankResult:
     """Run the script of the request's case on one rank, and measure it.
 
@@ -65,21 +72,30 @@ def measure_script(
     assert case.script is not None  # that is what is measured
     file = script_file(case.script, [*request.import_paths, str(Path.cwd())])
     set_variables(case)
-    device, placement = place(case, rank, local_rank, shared_gpu=request.shared_gpu)
+    placed = place_script(case, rank, local_rank, shared_gpu=request.shared_gpu)
     meeting = None if store is None else set_torchrun_variables(case, rank, store)
     roots = request.import_paths if file is None else (*request.import_paths, str(file.parent))
     tree = PrivateTree(directory, roots) if case.script.scratch else None
-    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
-    control_s = control_before(device)
-    injected = Injected(request.injections, context)
     run = case.script
     become_main(run, file)
-    steps: ScriptSteps[RankResult] = ScriptSteps(case, context, needed=needed_steps(request))
-    plan = _plan(request, context, steps, injected, control_s)
+    steps: ScriptSteps[RankResult] = ScriptSteps(
+        case, rank, heartbeats, needed=needed_steps(request)
+    )
+
+    def context() -> RankContext:
+        device, placement = placed or _on_used_gpu(case, rank, steps)
+        return RankContext(
+            rank=rank,
+            device=device,
+            placement=placement,
+            heartbeats=heartbeats,
+            examination=examination,
+        )
 
     def with_files(work: Callable[[], RankResult]) -> RankResult:
         return work() if tree is None else _with_files(work, tree, lists_own=local_rank == 0)
 
+    plan = _plan(request, context, steps)
     with stack_signal_kept(), contextlib.nullcontext() if tree is None else tree.entered():
         result = with_files(
             lambda: steps.run(
@@ -111,6 +127,13 @@ def _with_files(
     return msgspec.structs.replace(result, script=facts)
 
 
+def _on_used_gpu(
+    case: Case, rank: int, steps: ScriptSteps[RankResult]
+) -> tuple[torch.device, Placement]:
+    device = steps.used_gpu()
+    return device, placement_on(device, case, rank)
+
+
 def needed_steps(request: LaunchRequest) -> int:
     """Return the fewest steps that a measurement needs; the probe is left out if there are none."""
     case = request.case
@@ -120,42 +143,54 @@ def needed_steps(request: LaunchRequest) -> int:
 
 
 def _plan(
-    request: LaunchRequest,
-    context: RankContext,
-    steps: ScriptSteps[RankResult],
-    injected: Injected,
-    control_s: list[float],
+    request: LaunchRequest, placed: Callable[[], RankContext], steps: ScriptSteps[RankResult]
 ) -> StepPlan[RankResult]:
     """Apply the injections, count two steps, then measure.
 
-    A script may be over soon after the timed steps.
+    It begins after the first step: before, a script may choose its GPU, and set variables that CUDA
+    reads at its first use. A script may be over soon after the timed steps, so steps are counted
+    before them. Compiled ones are counted after them: they run uncompiled, and may then need more
+    memory than there is.
     """
-    yield from steps.settle(SETTLED_AFTER)
-    yield from injected.apply_to_script(steps)
+    context = placed()
     peak = peak_memory_of(context.device)
-    with FlopCounter() as counter:
-        structure = yield from count_structure(steps.module)
-    with uncompiled(), FlopCounter() as again:
-        yield
-    forget_peak_memory(context.device)  # compiled code ran uncompiled there, and may need more
-    _check(request.case, steps, structure, context.device)
+    control_s = control_before(context.device)
+    injected = Injected(request.injections, context)
+    yield from steps.settle(SETTLED_AFTER)
+    _check_device(request.case, steps, context.device)
+    yield from injected.apply_to_script(steps)
+    counts = None if compiles_by_itself() else (yield from _count(request.case, steps, context))
     steps.facts()  # those of the steps before
-    counts = counter.flops, again.flops
-    examination = _examine(request, steps, structure, counts, context.device)
+    examination = _examine(request, steps, counts, context)
     result = yield from measurement(
         request, context, steps, examination, injected, control_s, peak_before=peak
     )
     if dist.is_initialized():
-        dist.barrier()  # rank 0 has the store that the others may still need
+        context.examination.meet()  # rank 0 has the store that the others may still need
     return result
 
 
-def _check(
-    case: Case, steps: ScriptSteps[RankResult], structure: Structure, device: torch.device
-) -> None:
-    """Raise ScriptError if the ranks train apart, or not on the device that the tier states."""
-    if case.world_size > 1 and not structure.collectives:
+class _Counts(NamedTuple):
+    """The counts of one step, and the FLOPs of the next one; None: a count failed."""
+
+    step: StepCounts | None
+    next_flops: int | None
+
+
+def _count(case: Case, steps: ScriptSteps[RankResult], context: RankContext) -> StepPlan[_Counts]:
+    """Count two steps. Raises ScriptError if the ranks train apart."""
+    guard = context.examination
+    step = yield from count_structure(steps.module, guard)
+    with uncompiled(), FlopCounter() as again:
+        yield
+    next_flops = guard.alone("structure", lambda: sum(again.by_format.values()))
+    if case.world_size > 1 and step is not None and not step.structure.collectives:
         raise refusals.no_collective(case)
+    return _Counts(step, next_flops)
+
+
+def _check_device(case: Case, steps: ScriptSteps[RankResult], device: torch.device) -> None:
+    """Raise ScriptError if the ranks train on another device than the one that is measured."""
     parameter = next(steps.module.parameters(), None)
     if parameter is None or parameter.device == device:
         return
@@ -167,30 +202,54 @@ def _check(
 def _examine(
     request: LaunchRequest,
     steps: ScriptSteps[RankResult],
-    structure: Structure,
-    flops: tuple[int, int],
-    device: torch.device,
+    counts: _Counts | None,
+    context: RankContext,
 ) -> StepPlan[StepFacts]:
     """Return the facts of a step, and probe further ones if the script has so many.
 
-    ``flops`` are those of two steps.
+    ``counts``: None if steps are still to be counted.
     """
+    guard = context.examination
     facts = steps.facts()  # of the timed steps
+    module = steps.module
+    digest = yield from guard.together("digest", _digest(steps))
+    logging = guard.alone("ddp_logging", lambda: ddp_logging(module))
+    if counts is None:
+        counts = yield from guard.together("structure", _count(request.case, steps, context))
+    step, next_flops = counts or _Counts(None, None)
+    probed = None
+    if step is None:
+        guard.missing["probe"] = "it needs the structure"
+    else:
+        probing = _probed(request, steps, step.structure, context.device)
+        probed = yield from guard.together("probe", probing)
+    return StepFacts(
+        digest=digest,
+        structure=step.structure if step is not None else None,
+        probe=probed,
+        ddp_logging=logging or {},
+        flops=step.flops if step is not None else None,
+        flops_by_format=step.flops_by_format if step is not None else {},
+        one_batch=step is not None and step.flops == next_flops,  # as far as two steps show it
+        script=facts,
+    )
+
+
+def _digest(steps: ScriptSteps[RankResult]) -> StepPlan[int | None]:
+    yield from ()
     module = steps.module
     is_flat = any(isinstance(one, FullyShardedDataParallel) for one in module.modules())
     # Shards of FSDP1 differ by rank. Those of FSDP2 are gathered, which needs the group.
     can_digest = not is_flat and (steps.strategy != "fsdp" or dist.is_initialized())
-    digest = parameter_digest(module) if can_digest else None
-    logging = ddp_logging(module)
-    probed = None
+    return parameter_digest(module) if can_digest else None
+
+
+def _probed(
+    request: LaunchRequest,
+    steps: ScriptSteps[RankResult],
+    structure: Structure,
+    device: torch.device,
+) -> StepPlan[RankProbe | None]:
     with contextlib.suppress(StepsEndedError):  # the times are there
-        probed = yield from probe(request.case, steps, structure, device, request.probe_steps)
-    return StepFacts(
-        digest=digest,
-        structure=structure,
-        probe=probed,
-        ddp_logging=logging,
-        flops=flops[0],
-        one_batch=flops[0] == flops[1],  # as far as two steps show it
-        script=facts,
-    )
+        return (yield from probe(request.case, steps, structure, device, request.probe_steps))
+    return None

@@ -11,6 +11,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
@@ -20,12 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import ScriptFacts
+from ddp_perf.core.launch import ScriptFacts, Unit
 from ddp_perf.core.script import BY_OPTIMIZER
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.heartbeat import Phase
-from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.ends import await_other_ends
 from ddp_perf.worker.script.events import TorchEvents
@@ -51,11 +51,13 @@ class ScriptSteps(Generic[T]):
 
     # As without us: a script that leaves tensors in cycles of references runs slower otherwise.
     collects_garbage = True
+    unit = Unit()
 
     def __init__(
         self,
         case: Case,
-        context: RankContext,
+        rank: int,
+        heartbeats: Heartbeats,
         *,
         needed: int,
         short: Callable[[Case, str, int, str, int], ScriptError] = refusals.too_few_steps,
@@ -63,7 +65,9 @@ class ScriptSteps(Generic[T]):
         assert case.script is not None  # that is what is measured
         self.done = 0  # steps, with those that a GradScaler skipped
         self._case = case
-        self._context = context
+        self._rank = rank
+        self._heartbeats = heartbeats
+        self._own_device: AbstractContextManager[object] = contextlib.nullcontext()
         self._needed, self._short = needed, short
         self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
         self._fork_mark = ForkMark()  # set in a worker of a DataLoader, for example
@@ -93,6 +97,8 @@ class ScriptSteps(Generic[T]):
                 script()
             except SystemExit as error:
                 return self._finish_at(error)
+            except Exception as error:  # noqa: BLE001 – it is raised unless the times are there
+                return self._finish_after(error, error)
             return self._finish("at the end of the file")
 
     @functools.cached_property
@@ -104,13 +110,25 @@ class ScriptSteps(Generic[T]):
     def strategy(self) -> Strategy:
         return strategy_of(self.module, self._case.world_size)
 
+    def used_gpu(self) -> torch.device:
+        """Return the GPU of the first optimizer's parameters; if it has none, the current one.
+
+        From now on the plan runs with it as the current device, and the script with its own.
+        """
+        optimizer = self._first()
+        groups = optimizer.param_groups if optimizer is not None else []
+        trained = [one.device for group in groups for one in group["params"] if one.is_cuda]
+        device = trained[0] if trained else torch.device("cuda", torch.cuda.current_device())
+        self._own_device = torch.cuda.device(device)
+        return device
+
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""
-        self._context.heartbeats.beat(self._context.rank)
+        self._heartbeats.beat(self._rank)
 
     def enter(self, phase: Phase) -> None:
         """Report to the supervisor that a phase begins."""
-        self._context.heartbeats.enter(self._context.rank, phase)
+        self._heartbeats.enter(self._rank, phase)
 
     def facts(self) -> ScriptFacts:
         """Return the facts about the steps since the last call, or about all of them."""
@@ -279,7 +297,7 @@ class ScriptSteps(Generic[T]):
             if self.done == 1:
                 self._steps_at = line_here()
                 self._check_group()
-            with own_settings():
+            with own_settings(), self._own_device:
                 next(self._plan)
         except StopIteration as stop:
             result: T = stop.value
@@ -307,13 +325,13 @@ class ScriptSteps(Generic[T]):
 
     def _finish_at(self, error: SystemExit) -> T:
         how = f"sys.exit({error.code!r}) at {line_in(error.__traceback__)}"
-        return self._finish(how, failed=error.code not in (None, 0))
+        if error.code not in (None, 0):
+            return self._finish_after(error, refusals.failed_exit(self._case, how, self.done))
+        return self._finish(how)
 
-    def _finish(self, how: str, *, failed: bool = False) -> T:
+    def _finish(self, how: str) -> T:
         """Return what the plan returns without further steps. Raises ScriptError if it cannot."""
         case = self._case
-        if failed:
-            raise refusals.failed_exit(case, how, self.done)
         if self.done == 0:
             raise refusals.no_step(case, how)
         short = self._short(case, how, self.done, self._steps_at, self._needed)
@@ -322,9 +340,9 @@ class ScriptSteps(Generic[T]):
         if not dist.is_initialized():
             raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
         if case.world_size > 1:
-            await_other_ends(case, self._context.rank, how, self.done)
+            await_other_ends(case, self._rank, how, self.done)
         try:
-            with own_settings():
+            with own_settings(), self._own_device:
                 while True:
                     self._plan.throw(StepsEndedError())
         except StopIteration as stop:
@@ -332,6 +350,21 @@ class ScriptSteps(Generic[T]):
             return result
         except StepsEndedError:
             raise short from None
+
+    def _finish_after(self, error: BaseException, described: Exception) -> T:
+        """Return what the plan returns though the script failed. It raises the error if it cannot.
+
+        It can after the timed steps: the times are there.
+        """
+        try:
+            with own_settings(), self._own_device:
+                self._plan.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except SystemExit:
+            raise described from None
+        raise described
 
 
 class _Hook:

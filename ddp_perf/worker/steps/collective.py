@@ -34,6 +34,8 @@ class CollectiveSteps:
 
     def __init__(self, step: CollectiveStep, context: RankContext) -> None:
         self._step = step
+        # Throughput is the algorithm bandwidth (algbw of nccl-tests) in bytes a second.
+        self.unit = Unit(name="bytes", per_sample=step.payload)
         self._rank = context.rank
         self._heartbeats = context.heartbeats
         self._world_size = dist.get_world_size()
@@ -57,14 +59,10 @@ class CollectiveSteps:
         self._heartbeats.enter(self._rank, phase)
 
     def examine(self) -> StepPlan[StepFacts]:
-        """Check the result once more, without a step, and return the unit of the throughput.
-
-        In that unit, throughput is the algorithm bandwidth (algbw of nccl-tests) in bytes a second.
-        Raises CollectiveError if the result is wrong.
-        """
+        """Check the result once more, without a step. Raises CollectiveError if it is wrong."""
         self._check()
         yield from ()
-        return StepFacts(unit=Unit(name="bytes", per_sample=self._step.payload))
+        return StepFacts()
 
     def _check(self) -> None:
         """Run one call on values that differ by rank and place; afterwards all values are zero.

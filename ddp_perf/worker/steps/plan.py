@@ -18,12 +18,23 @@ class StepsEndedError(Exception):
 
 
 def follow_plan(plan: StepPlan[T], step: Callable[[], None]) -> T:
-    """Run ``step`` whenever the plan asks for one, and return what the plan returns."""
+    """Run ``step`` whenever the plan asks for one, and return what the plan returns.
+
+    What a step raises is raised where the plan yields: the plan may do without that step.
+    """
+    failed: Exception | SystemExit | None = None
     with contextlib.closing(plan):
         while True:
             try:
-                next(plan)
+                if failed is None:
+                    next(plan)
+                else:
+                    plan.throw(failed)
             except StopIteration as end:
                 result: T = end.value
                 return result
-            step()
+            failed = None
+            try:
+                step()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 – the plan raises it
+                failed = error

@@ -29,7 +29,6 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     losses: dict[str, float | None] = {}
     loss_unit: float | None = None
     one_batch: bool = True
-    unit: Unit = Unit()
     script: ScriptFacts | None = None
 
 
@@ -42,6 +41,11 @@ class Steps(Protocol):
     @property
     def collects_garbage(self) -> bool:
         """Whether garbage is collected in timed steps; otherwise it is before and after them."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of throughput."""
         ...
 
     def beat(self) -> None:

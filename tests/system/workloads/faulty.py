@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.workloads import mlp
 
@@ -26,7 +27,27 @@ def build(context, *, fault, at_step=8, fault_rank=1):
             _FAULTS[fault](module)
         return workload.loss(module, batch)
 
+    if fault == "out-of-memory-uncompiled":
+        workload = replace(workload, model=_OnlyCompiled(workload.model))
     return replace(workload, loss=loss)
+
+
+def without_ddp_logging(context):
+    del DistributedDataParallel._get_ddp_logging_data
+    return build(context, fault="nothing")
+
+
+class _OnlyCompiled(torch.nn.Module):
+    """A model that fits into the memory only if it is compiled."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        if not torch.compiler.is_compiling():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return self.model(inputs)
 
 
 def _raise(module):
@@ -47,6 +68,7 @@ def _tamper(module):
 
 _FAULTS = {
     "nothing": lambda module: None,
+    "out-of-memory-uncompiled": lambda module: None,
     "raise": _raise,
     "raise-from": _raise_from,
     "exit": lambda module: sys.exit(3),

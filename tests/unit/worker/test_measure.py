@@ -21,6 +21,7 @@ def order(monkeypatch):
 
     class Steps:
         collects_garbage = False
+        unit = Unit()
 
         def step(self):
             done.append("step")
@@ -71,7 +72,7 @@ def order(monkeypatch):
     timed = Timed((0.1,) * 10, (0.1,) * 10, (), 0.2, (0.1,) * 2)
     for name, stand_in in (
         # A captured step is released for the examination.
-        ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts(unit=Unit()))())),
+        ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts())())),
         ("RankWatch", Watch),
         ("UtilisationWatch", UseWatch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
@@ -102,12 +103,12 @@ def test_measure_profiles_before_it_examines_the_steps(order):
     """With CUDA graphs the examined steps differ from the timed ones: the host launches them."""
     done, _ = order("gpu")
 
-    assert done[done.index("end") :] == ["end", "profile", "examine", "control"]
+    assert done[done.index("end") :] == ["end", "control", "profile", "examine"]
 
 
 def test_measure_on_a_cpu_has_no_extra_warm_up_and_no_pace(order):
     done, result = order("cpu")
 
     before = ["control", "read", "begin", "begin use"]
-    assert done == [*before, "time", "end use", "end", "profile", "examine", "control"]
+    assert done == [*before, "time", "end use", "end", "control", "profile", "examine"]
     assert result.host_bound is None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.launch import FACTS, LaunchRequest
 from ddp_perf.launch.supervisor.rank_process import RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.report import RankDone
+from ddp_perf.worker.report import RankDone, RankError, RankTimed
 from tests.builders import make_case, make_rank_result
 
 
@@ -87,3 +88,60 @@ def test_a_rank_that_the_kernel_is_removing_is_not_overdue(ending):
     clock.now += 10**6
 
     assert not rank.overdue(make_case().schedule, clock.now)
+
+
+@pytest.fixture
+def connected(tmp_path, monkeypatch):
+    """A rank that runs, the end of its pipe, and a function that lets it end with a code."""
+    sent, alive = [], os.pipe()
+
+    class Running(Process):
+        delivers = False
+
+        def __init__(self, target, args):
+            *_, reports, _, _ = args
+            sent.append(os.dup(reports.fileno()))
+            self.sentinel = alive[0]
+
+    def end(code):
+        Running.exitcode = code
+        os.close(alive[1])
+
+    context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=Running)
+    driver, _ = multiprocessing.Pipe()
+    request = LaunchRequest(case=make_case(), round=0)
+    rank = RankProcess(context, request, 0, tmp_path, Heartbeats(2), driver)
+    return rank, Connection(sent[0], readable=False), end
+
+
+def times():
+    return make_rank_result(structure=None, digest=None)
+
+
+@pytest.mark.parametrize("code", [-9, 3])
+def test_a_rank_that_ends_after_its_times_has_lost_its_facts_alone(connected, code):
+    rank, pipe, end = connected
+    pipe.send_bytes(msgspec.json.encode(RankTimed(result=times())))
+    rank.receive()
+    assert (rank.is_timed, rank.has_left, rank.failed) == (True, False, False)
+
+    end(code)
+    rank.receive()
+
+    assert (rank.running, rank.has_left, rank.failed) == (False, True, False)
+    rank.lost_facts = "it was killed"
+    assert rank.result == msgspec.structs.replace(
+        times(), missing=dict.fromkeys(FACTS, "it was killed")
+    )
+
+
+def test_a_rank_that_reports_a_mistake_of_the_user_after_its_times_has_failed(connected):
+    """A collective gave a wrong result, or the ranks of a script train apart."""
+    rank, pipe, _ = connected
+    error = RankError(detail="wrong", traceback="", at=1.0, peer_lost=False, exit_code=None)
+    for message in (RankTimed(result=times()), error):
+        pipe.send_bytes(msgspec.json.encode(message))
+
+    rank.receive()
+
+    assert (rank.failed, rank.is_timed) == (True, False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+from types import SimpleNamespace
 
 import pytest
 
-from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.launch.supervisor import supervise, watch
 from ddp_perf.worker.report import RankError, RankFiles
-from tests.builders import make_case, make_failure
+from tests.builders import make_case, make_failure, make_rank_result
 
 
 class ScriptedRank:
@@ -23,7 +24,8 @@ class ScriptedRank:
         self.reports, self._reporter = multiprocessing.Pipe(duplex=False)
         self.sentinel, self._alive = multiprocessing.Pipe(duplex=False)
         self.when_received = lambda: None
-        self.hangs = False
+        self.hangs = self.is_timed = self.has_left = False
+        self.lost_facts = None
 
     @property
     def running(self):
@@ -36,6 +38,10 @@ class ScriptedRank:
     @property
     def is_symptom(self):
         return self.report.peer_lost
+
+    @property
+    def result(self):
+        return make_rank_result(self.rank)
 
     def note_progress(self, progress, now):
         pass
@@ -143,3 +149,46 @@ def test_a_sign_of_life_precedes_the_description_of_a_hang(launch, noted):
     launch(script, alive=lambda: noted.append("alive"))
 
     assert noted[: noted.index("describe_hang") + 1] == ["alive", "_wait", "alive", "describe_hang"]
+
+
+def test_a_hang_in_the_examination_of_timed_ranks_is_no_failure(launch):
+    def script(ranks):
+        for rank in ranks:
+            rank.is_timed = rank.hangs = True
+
+    outcome, ranks = launch(script)
+
+    assert isinstance(outcome, LaunchResult)
+    assert [rank.lost_facts for rank in ranks] == ["the examination hung"] * 2
+    assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
+
+
+def test_ranks_do_not_wait_for_one_that_has_left_the_examination(launch, monkeypatch):
+    """Over NCCL nobody notices that a rank has ended: a collective just does not end."""
+    now = 100.0
+
+    def later():
+        nonlocal now
+        now += 4
+
+    def script(ranks):
+        for rank in ranks:
+            rank.is_timed = True
+        ranks[0].has_left, ranks[0].ended_at = True, now
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now))
+    outcome, ranks = launch(script, alive=later)
+
+    assert isinstance(outcome, LaunchResult)
+    assert ranks[1].lost_facts == PEER_LEFT
+
+
+def test_a_rank_that_hangs_without_times_fails_though_another_has_left(launch, noted):
+    def script(ranks):
+        ranks[0].is_timed, ranks[0].has_left = True, True
+        ranks[1].hangs = True
+
+    failure, _ = launch(script)
+
+    assert isinstance(failure, LaunchFailure)
+    assert noted[-1] == "describe_hang"

@@ -154,3 +154,12 @@ def test_the_tolerance_is_that_of_the_precision_unless_the_suite_states_one():
     assert tolerance(precision="bf16") == LOSS_TOLERANCES["bf16"]
     assert tolerance(tolerances={"loss": 0.5}) == 0.5
     assert tolerance(tolerances={"loss": None}) is None
+
+
+def test_losses_that_could_not_be_read_are_no_pass():
+    launch = make_launch(make_case(), losses={}, missing={"losses": "RuntimeError: lost"})
+
+    verdict = judge_loss([launch], {"1": 2.0}, tolerance=TOLERANCE)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "in 1 of 1 launches: rank 0: RuntimeError: lost" in verdict.reason

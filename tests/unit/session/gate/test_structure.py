@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.core.baseline import CaseStructure
-from ddp_perf.core.launch import Collective
+from ddp_perf.core.launch import PEER_LEFT, Collective
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.structure import (
     compare_structure,
@@ -14,12 +15,14 @@ from ddp_perf.session.gate.structure import (
     judge_structure,
     structure_changes,
     with_flops,
+    with_missing,
 )
 from tests.builders import (
     make_case,
     make_case_baseline,
     make_cases,
     make_launch,
+    make_rank_result,
     make_scripts,
     make_structure,
 )
@@ -360,3 +363,46 @@ def test_a_script_whose_steps_compute_different_amounts_states_so():
     assert verdict.outcome is Outcome.PASS
     assert "its steps compute different amounts" in verdict.reason
     assert with_flops(passed, equal, case, known, "2.13.0").outcome is Outcome.REGRESSION
+
+
+def failing(fact, **lacks):
+    """A launch in which rank 1 failed to read a fact, and its peer lost it."""
+    ranks = [
+        make_rank_result(rank, missing={fact: why}, **lacks)
+        for rank, why in enumerate([PEER_LEFT, "OutOfMemoryError: no"])
+    ]
+    launch = make_launch(make_case())
+    return msgspec.structs.replace(launch, ranks=tuple(ranks))
+
+
+def test_a_structure_that_was_not_counted_is_no_pass_and_the_reason_is_stated():
+    launches = [make_launch(make_case()), failing("structure", structure=None)]
+
+    verdict = compare_structure(launches, launches[0].ranks[0].structure)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == (
+        "no structure was counted in 1 of 2 launches: rank 1: OutOfMemoryError: no"
+    )
+
+
+def test_a_launch_without_a_structure_hides_no_regression_of_the_others():
+    more = make_structure(parameters=2 * make_structure().parameters)
+    launches = [failing("structure", structure=None), make_launch(make_case(), structure=more)]
+
+    assert compare_structure(launches, make_structure()).outcome is Outcome.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("fact", "outcome", "stated"),
+    [
+        ("digest", Outcome.INVALID, "the parameters of the ranks were not compared in 1 of 1"),
+        ("probe", Outcome.PASS, "as before; no terms of the step in 1 of 1 launches: rank 1: Out"),
+        ("profile", Outcome.PASS, "as before; no profile in 1 of 1 launches: rank 1: OutOfMemory"),
+    ],
+)
+def test_the_other_facts_that_failed_are_stated(fact, outcome, stated):
+    verdict = with_missing(Verdict(outcome=Outcome.PASS, reason="as before"), [failing(fact)])
+
+    assert verdict.outcome is outcome
+    assert verdict.reason.startswith(stated)

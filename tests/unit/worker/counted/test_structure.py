@@ -8,6 +8,7 @@ from torch import nn
 from ddp_perf.core.launch import Collective
 from ddp_perf.worker.counted import structure
 from ddp_perf.worker.counted.structure import Dispatched, dispatched_collective, in_order
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.steps.plan import follow_plan
 
 FOUR_FLOATS = Collective(kind="reduce_scatter", dtype="float32", bytes=16)
@@ -60,7 +61,9 @@ def test_count_structure_reads_the_recorder_of_a_gpu_after_its_collectives_are_d
     ):
         monkeypatch.setattr(owner, name, stand_in)
 
-    follow_plan(structure.count_structure(nn.Linear(1, 1)), lambda: done.append("step"))
+    follow_plan(
+        structure.count_structure(nn.Linear(1, 1), Examination()), lambda: done.append("step")
+    )
 
     assert done == ["synchronise", "read", "step", "synchronise", "read"]
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ddp_perf.worker.counted.structure import count_structure
+from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.probe.host_reads import count_host_reads
 from tests.unit.worker.contexts import CPU
 from tests.unit.worker.script.scripts import Run
@@ -35,7 +36,7 @@ def test_a_compiled_step_is_compiled_again_after_the_one_that_is_counted(counts)
     def plan():
         yield
         if counts == "structure":
-            yield from count_structure(run.steps.module)
+            yield from count_structure(run.steps.module, Examination())
         else:
             yield from count_host_reads(run.steps, CPU)
         yield

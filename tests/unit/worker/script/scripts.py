@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 from ddp_perf.config.scripts import ScriptSuite, script_cases
 from ddp_perf.core.case import Case
+from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.script.steps import ScriptSteps
 from ddp_perf.worker.steps.plan import StepPlan
-from tests.unit.worker.contexts import make_context
 
 
 class Ended(BaseException):
@@ -33,8 +33,9 @@ class Run:
 
     def __init__(self, count: int = 3, *, needed: int = 0, **suite: Any) -> None:
         self.count = count
+        self.heartbeats = Heartbeats(1)
         self.steps: ScriptSteps[int] = ScriptSteps(
-            make_script_case(**suite), make_context(), needed=needed
+            make_script_case(**suite), 0, self.heartbeats, needed=needed
         )
 
     def run(self, script: Callable[[], None], plan: StepPlan[int] | None = None) -> int:

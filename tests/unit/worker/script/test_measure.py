@@ -1,4 +1,4 @@
-"""What the measurement of a script does before it begins to time its steps."""
+"""What the measurement of a script does before its timed steps, and what may fail after them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from ddp_perf.core.launch import Collective, LaunchRequest, Profiling, Structure
+from ddp_perf.core.launch import LaunchRequest, Profiling
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.injection.effects import Injected
+from ddp_perf.worker.counted import structure
+from ddp_perf.worker.examination import Examination
+from ddp_perf.worker.probe import probe as probe_module
 from ddp_perf.worker.script import measure
 from ddp_perf.worker.script.measure import needed_steps
 from tests.unit.worker.contexts import CPU, CUDA, make_context
@@ -35,50 +37,122 @@ def test_the_fewest_steps_are_known_before(tmp_path, tier, traced, needed):
     assert needed_steps(request) == needed
 
 
-def test_compiled_code_is_timed_compiled_and_the_memory_that_it_needs_uncompiled_is_no_peak(
-    monkeypatch,
-):
-    graphs, forgotten = [], []
+class OnlyCompiled(nn.Linear):
+    """A module that fits into the memory only if it is compiled."""
 
-    def backend(graph, examples):
-        def compiled(*arguments):
-            graphs.append(run.steps.done)
-            return graph(*arguments)
+    def forward(self, batch):
+        if not torch.compiler.is_compiling():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nSee …")
+        return super().forward(batch)
 
-        return compiled
 
-    model = nn.Linear(4, 2)
-    whole = torch.compile(model, backend=backend)
+@pytest.fixture
+def measured():
+    """``measured(train)``: what is measured of a script that calls ``train(steps done)`` for ever,
+    the times that were delivered before, and the examination."""
+
+    def measure_it(train):
+        delivered = []
+        examination = Examination(delivered.append)
+        context = msgspec.structs.replace(make_context(), examination=examination)
+        run = Run()
+        request = LaunchRequest(case=make_script_case(), round=0, probe_steps=2)
+        plan = measure._plan(request, lambda: context, run.steps)
+
+        def script():
+            while True:
+                train(run.steps.done)
+
+        return run.run(script, plan), delivered, examination
+
+    return measure_it
+
+
+def make_trained(model):
+    """Return a step of a compiled model."""
+    whole = torch.compile(model, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run = Run()
 
-    def script():
-        while True:
-            whole(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
+    def train(done):
+        whole(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
 
-    def measurement(*arguments, peak_before):
-        for _ in range(2):
-            yield
-        return peak_before
-
-    monkeypatch.setattr(measure, "measurement", measurement)
-    monkeypatch.setattr(measure, "peak_memory_of", lambda device: 100 + run.steps.done)
-    monkeypatch.setattr(measure, "forget_peak_memory", lambda _: forgotten.append(run.steps.done))
-    request, context = LaunchRequest(case=make_script_case(), round=0), make_context()
-    plan = measure._plan(request, context, run.steps, Injected((), context), [])
-
-    assert run.run(script, plan) == 103
-    assert forgotten == [5]  # the two steps before are the counted ones
-    assert graphs == [0, 1, 2, 5, 6]
+    return train
 
 
-STRUCTURE = Structure(
-    parameters=1,
-    gradient_bytes=4,
-    buckets=(),
-    collectives=(Collective(kind="all_gather", dtype="float32", bytes=4),),
-)
+def test_a_compiled_script_is_counted_after_its_timed_steps(measured, monkeypatch):
+    steps, counted = [], []
+    train, count = make_trained(nn.Linear(4, 2)), structure.count_structure
+
+    def noted(*arguments):
+        counted.append(steps[-1] + 1)
+        return count(*arguments)
+
+    monkeypatch.setattr(measure, "count_structure", noted)
+
+    def noting(done):
+        steps.append(done)
+        train(done)
+
+    result, _, examination = measured(noting)
+
+    assert counted[0] >= 3 + 8  # those that settle, and the timed ones
+    assert result.structure.parameters == 10
+    assert (result.missing, examination.left) == ({}, False)
+
+
+def test_a_script_that_does_not_fit_uncompiled_keeps_its_times(measured):
+    result, (times,), examination = measured(make_trained(OnlyCompiled(4, 2)))
+
+    assert len(result.step_s) >= 6
+    assert (result.step_s, result.control_s) == (times.step_s, times.control_s)
+    assert (result.structure, result.flops, result.one_batch) == (None, None, False)
+    why = "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+    assert result.missing == {"structure": why, "probe": "it needs the structure"}
+    assert examination.left  # another rank may wait for this one in its backward
+
+
+def make_failing(monkeypatch, error):
+    """Return the step of a script that raises an error as soon as it is probed."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    probing, probe = [], probe_module.probe
+
+    def noted(*arguments):
+        probing.append(True)
+        return (yield from probe(*arguments))
+
+    monkeypatch.setattr(measure, "probe", noted)
+
+    def train(done):
+        if probing:
+            raise error
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    return train
+
+
+@pytest.mark.parametrize("error", [ValueError("bad batch"), SystemExit(1)])
+def test_a_script_that_fails_after_its_timed_steps_keeps_its_times(measured, monkeypatch, error):
+    result, (times,), examination = measured(make_failing(monkeypatch, error))
+
+    assert result.step_s == times.step_s
+    assert result.structure is not None
+    assert list(result.missing) == ["probe"]
+    assert examination.left
+
+
+def test_a_script_that_fails_before_its_times_are_there_fails_the_launch(measured):
+    train = make_trained(nn.Linear(4, 2))
+
+    def failing(done):
+        if done == 7:
+            raise ValueError("bad batch")
+        train(done)
+
+    with pytest.raises(ValueError, match="bad batch"):
+        measured(failing)
 
 
 def trained_on(device, strategy="ddp"):
@@ -99,12 +173,10 @@ def test_a_script_that_trains_on_another_device_than_its_ranks_is_refused(
     tier, measured, trained, strategy
 ):
     with pytest.raises(ScriptError, match=f"trains on {trained}, but tier {tier} measures"):
-        measure._check(
-            make_script_case(tier=tier), trained_on(trained, strategy), STRUCTURE, measured
-        )
+        measure._check_device(make_script_case(tier=tier), trained_on(trained, strategy), measured)
 
 
 def test_a_script_may_train_on_its_gpu_with_shards_on_the_host():
     case = make_script_case(tier="gpu")
-    measure._check(case, trained_on(CUDA), STRUCTURE, CUDA)
-    measure._check(case, trained_on(CPU, "fsdp"), STRUCTURE, CUDA)
+    measure._check_device(case, trained_on(CUDA), CUDA)
+    measure._check_device(case, trained_on(CPU, "fsdp"), CUDA)

@@ -196,7 +196,7 @@ def test_every_step_has_as_many_beats():
         optimizer.step()
 
     run.run(endless(step))
-    (progress,) = run.steps._context.heartbeats.read()
+    (progress,) = run.heartbeats.read()
     assert progress.beats == 4 * BEATS_PER_STEP
 
 
