@@ -13,8 +13,8 @@ from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
-from ddp_perf.launch.environment import package_directory
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.launch.environment import package_directory
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.work.baseline import WorkBaseline, merge_work
