@@ -184,6 +184,18 @@ class FakeNvml:
     def _nvmlDeviceGetEccMode(self, handle: Any) -> list[int]:
         return [int(self._or_unsupported(handle.gpu.ecc))] * 2
 
+    def _nvmlDeviceGetComputeMode(self, handle: Any) -> int:
+        modes = {"default": 0, "prohibited": 2, "exclusive process": 3}
+        return modes[self._or_unsupported(handle.gpu.compute_mode)]
+
+    def _nvmlDeviceGetGpuFabricInfo(self, handle: Any, info: Any) -> int:
+        states = {None: 0, "not started": 1, "in progress": 2, "completed": 3}
+        info._obj.state = states[handle.gpu.fabric]
+        return pynvml.NVML_SUCCESS
+
+    def _nvmlDeviceGetRemappedRows(self, handle: Any) -> tuple[int, int, int, int]:
+        return 1, 0, int(self._or_unsupported(self._now(handle).remap_pending)), 0
+
     def _nvmlDeviceGetTopologyCommonAncestor(self, first: Any, second: Any) -> int:
         link = self._machine.link(first.gpu, second.gpu)
         return _LEVELS[self._or_unsupported(link.pcie)]

@@ -65,6 +65,8 @@ def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
         "pcie_width_max": st.sampled_from([1, 8, 16]),
         "persistence": st.booleans(),
         "ecc": st.booleans(),
+        "fabric": st.sampled_from(["not started", "in progress", "completed"]),
+        "compute_mode": st.sampled_from(["default", "prohibited", "exclusive process"]),
     }
     name = draw(st.sampled_from(["Tesla T4", "NVIDIA A100-PCIE-40GB", "NVIDIA H200"]))
     gpus = [

@@ -34,7 +34,7 @@ class Meeting(NamedTuple):
 
 
 def meet(flags: Flags, position: Position) -> Meeting:
-    """Meet the other ranks, and check that they were started alike. Collective."""
+    """Return where the ranks meet, after a check that all were started alike. Collective."""
     met = Meeting(_store(position), position)
     _check_flags(met.ours, flags, position)
     if position.states_nodes:

@@ -32,6 +32,12 @@ HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
 SOFTWARE_HEAT: Throttle = "heat (software)"
 
 
+# The registration of a GPU with the switches of its NVLinks, which the fabric manager completes.
+# Before, CUDA fails with error 802.
+FabricState = Literal["not started", "in progress", "completed"]
+ComputeMode = Literal["default", "prohibited", "exclusive process"]
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU, or one MIG slice of it: properties that change only if somebody changes them."""
 
@@ -52,6 +58,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pcie_width_max: int | None = None
     persistence: bool | None = None
     ecc: bool | None = None
+    fabric: FabricState | None = None  # None: it is on no switch, or the driver is older
+    compute_mode: ComputeMode | None = None
 
 
 class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +169,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     energy_j: float | None = None  # a counter
     ecc_corrected: int | None = None  # a counter
     ecc_uncorrected: int | None = None  # a counter
+    remap_pending: bool | None = None  # of broken rows of its memory, at the next reset
     pcie_generation: int | None = None  # lower while the GPU is idle
     pcie_width: int | None = None
     memory_used: int | None = None  # bytes

@@ -55,7 +55,7 @@ def _settings(gpu: Gpu) -> Iterator[Spoiler]:
     where, command = f"GPU {gpu.index}", f"nvidia-smi -i {gpu.index}"
     if gpu.persistence is False:
         yield Spoiler(
-            what=f"{where}: persistence is off, so the driver is loaded again for each launch",
+            what=f"{where}: persistence is off, so the driver initialises it for each first user",
             remedy=f"{command} -pm 1",
         )
     limit, default = gpu.power_limit_w, gpu.power_default_w
@@ -64,12 +64,13 @@ def _settings(gpu: Gpu) -> Iterator[Spoiler]:
             what=f"{where}: its power limit is {limit:.0f} W (default: {default:.0f} W)",
             remedy=f"{command} -pl {default:.0f}",
         )
-    clock, usual = gpu.sm_clock_mhz, gpu.sm_clock_default_mhz
-    if clock and usual and clock < usual:
+    if gpu.fabric in ("not started", "in progress"):
         yield Spoiler(
-            what=f"{where}: its clock is set to {clock} MHz (default: {usual} MHz)",
-            remedy=f"{command} -rac",
+            what=f"{where}: its NVLink switches are not set up ({gpu.fabric}): CUDA error 802",
+            remedy="start nvidia-fabricmanager, of the driver's version, and wait for it",
         )
+    if gpu.compute_mode == "prohibited":
+        yield Spoiler(what=f"{where}: its compute mode is prohibited", remedy=f"{command} -c 0")
 
 
 def _health(gpu: Gpu, now: GpuHealth) -> Iterator[Spoiler]:
@@ -96,11 +97,33 @@ def _health(gpu: Gpu, now: GpuHealth) -> Iterator[Spoiler]:
             what=f"{where}: PCIe runs on {now.pcie_width} of {gpu.pcie_width_max} lanes",
             remedy="reseat the card; check the slot's wiring and the firmware's settings",
         )
+    if now.remap_pending:
+        yield Spoiler(
+            what=f"{where}: broken rows of its memory are to be replaced at its next reset",
+            remedy=f"end its processes, then nvidia-smi -i {gpu.index} -r",
+        )
     if now.ecc_uncorrected:
         yield Spoiler(
             what=f"{where}: {now.ecc_uncorrected} memory errors that ECC could not correct",
             remedy=f"nvidia-smi -i {gpu.index} -q -d ECC; reset or replace it",
         )
+
+
+def clock_advice(machine: GpuMachine) -> str | None:
+    """Return how to lock the clocks, which makes figures more repeatable, or None if one is set.
+
+    NVML does not report clocks that are locked by ``nvidia-smi -lgc``.
+    """
+    free = [
+        gpu for gpu in machine.gpus if not (gpu.sm_clock_mhz or 0) < (gpu.sm_clock_default_mhz or 0)
+    ]
+    if not free:
+        return None
+    indices = ",".join(str(gpu.index) for gpu in free)
+    return (
+        f"nvidia-smi -i {indices} -lgc MHZ,MHZ locks the clocks, if they are not locked yet, at one"
+        " that each card holds under load; -rgc ends it"
+    )
 
 
 def _differences(machine: GpuMachine) -> Iterator[Spoiler]:
@@ -118,11 +141,16 @@ def _differences(machine: GpuMachine) -> Iterator[Spoiler]:
                 remedy="choose GPUs that are alike with CUDA_VISIBLE_DEVICES",
             )
     link = machine.interconnect
-    if link and not link.startswith("NV") and all("SXM" in gpu.name for gpu in gpus):
+    if link and not link.startswith("NV") and all(map(_has_nvlink, gpus)):
         yield Spoiler(
             what=f"NVLink should connect the GPUs, but NVML reports {link} between them",
             remedy="start nvidia-fabricmanager; do not hide GPUs or switches from the container",
         )
+
+
+def _has_nvlink(gpu: Gpu) -> bool:
+    """Return whether the GPU's board has NVLink. The names of H100 and H200 do not state it."""
+    return "SXM" in gpu.name or gpu.fabric is not None
 
 
 def host_spoilers(host: HostState) -> Iterator[Spoiler]:

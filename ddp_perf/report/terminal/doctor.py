@@ -9,7 +9,7 @@ import msgspec
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import ABSENT, to_json
-from ddp_perf.system.checks import Spoiler
+from ddp_perf.system.checks import Spoiler, clock_advice
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import misfit
 from ddp_perf.system.host.host_state import HostState
@@ -91,6 +91,8 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     if len(machine.gpus) > 1:
         lines += ["", *_columns(topology_rows(machine)), _LEGEND]
     lines += ["", "can gate", *(f"  {ability}" for ability in diagnosis.abilities)]
+    if (advice := clock_advice(machine)) is not None:
+        lines += ["", "for more repeatable figures", f"  {advice}"]
     if diagnosis.spoilers:
         lines += ["", "would spoil a measurement"]
         for spoiler in diagnosis.spoilers:

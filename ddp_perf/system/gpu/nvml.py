@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from ctypes import byref
 from typing import Any
 
 import pynvml
 
-from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine, GpuProcess, PcieLevel, Throttle
+from ddp_perf.core.gpu import (
+    ComputeMode,
+    FabricState,
+    Gpu,
+    GpuHealth,
+    GpuLink,
+    GpuMachine,
+    GpuProcess,
+    PcieLevel,
+    Throttle,
+)
 from ddp_perf.system.gpu.devices import nvidia_device
 from ddp_perf.system.gpu.nvml_calls import (
     call,
@@ -56,6 +67,9 @@ _CORE_WORDS = 16  # 1,024 cores
 _NODE_WORDS = 2
 _NODE_SCOPE = pynvml.NVML_AFFINITY_SCOPE_NODE
 _SWITCH = "switch"
+# States of nvml.h, by value: 0 is a GPU that is on no switch.
+_FABRIC: dict[int, FabricState] = {1: "not started", 2: "in progress", 3: "completed"}
+_MODES: dict[int | None, ComputeMode] = {0: "default", 2: "prohibited", 3: "exclusive process"}
 _HIDDEN = "hidden"  # a virtual machine may not report the other end of a link
 # Capabilities of nvml.h, by value: pynvml has a tuple for the first one.
 _READ, _WRITE, _NVLINK = 0, 1, 2
@@ -104,14 +118,17 @@ def read_counters(uuid: str) -> GpuHealth:
         return GpuHealth(uuid=uuid)
 
 
-def keep_open() -> None:
-    """Keep NVML initialised until this process ends, if there is an NVML.
+def keep_open(uuids: Iterable[str] = ()) -> None:
+    """Keep NVML initialised until this process ends, if there is an NVML, and these GPUs in use.
 
     NVML counts its users. So later readings only change that count, and take no time to
-    initialise NVML.
+    initialise NVML. A GPU without persistence that nobody uses is initialised anew for each
+    process: its handle is a use.
     """
     with contextlib.suppress(pynvml.NVMLError):
         call("nvmlInit")
+        for uuid in uuids:
+            optional("nvmlDeviceGetHandleByUUID", uuid)
 
 
 def cores_near(uuid: str) -> tuple[int, ...]:
@@ -205,9 +222,18 @@ def _read_gpu(index: int, handle: Any) -> list[Gpu]:
             pcie_width_max=optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
             persistence=None if persistence is None else bool(persistence),
             ecc=None if ecc is None else bool(ecc[0]),
+            fabric=_fabric(handle),
+            compute_mode=_MODES.get(optional("nvmlDeviceGetComputeMode", handle)),
         )
         for one in slices
     ]
+
+
+def _fabric(handle: Any) -> FabricState | None:
+    info = pynvml.c_nvmlGpuFabricInfo_t() if hasattr(pynvml, "c_nvmlGpuFabricInfo_t") else None
+    if info is None or optional("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
+        return None
+    return _FABRIC.get(info.state)
 
 
 def _cores_near(handle: Any) -> tuple[int, ...]:
@@ -286,6 +312,7 @@ def _read_health(uuid: str) -> GpuHealth:
     clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
     memory = optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
     power_mw = optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
+    remapped = optional("nvmlDeviceGetRemappedRows", card)
     return GpuHealth(
         uuid=uuid,
         throttle=_throttle_reasons(card),
@@ -297,6 +324,7 @@ def _read_health(uuid: str) -> GpuHealth:
         energy_j=_energy_j(handle),
         ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        remap_pending=None if remapped is None else bool(remapped[2]),
         pcie_generation=optional(f"{link}Generation", card),
         pcie_width=optional(f"{link}Width", card),
         memory_used=None if memory is None else int(memory.used),

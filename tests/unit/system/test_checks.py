@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from ddp_perf.core.gpu import GpuHealth, GpuMachine, GpuProcess
 from ddp_perf.errors import LeaseError
 from ddp_perf.system import checks as spoilers
-from ddp_perf.system.checks import gpu_spoilers, host_spoilers, variable_spoilers
+from ddp_perf.system.checks import clock_advice, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.host.host_state import HostState, read_host_state
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RecordedReader
@@ -57,9 +57,11 @@ def test_memory_of_hidden_processes_is_found_on_the_recorded_t4s():
             "power limit is 500 W (default: 700 W): nvidia-smi -i 0 -pl 700",
         ),
         (
-            {"sm_clock_mhz": 990, "sm_clock_default_mhz": 1980},
-            "clock is set to 990 MHz (default: 1980 MHz): nvidia-smi -i 0 -rac",
+            {"fabric": "in progress"},
+            "not set up (in progress): CUDA error 802: start nvidia-fabric",
         ),
+        ({"compute_mode": "prohibited"}, "its compute mode is prohibited: nvidia-smi -i 0 -c 0"),
+        ({"health": {"remap_pending": True}}, "replaced at its next reset: end its processes"),
         ({"health": {"throttle": ("heat (hardware)",)}}, "reduced by heat (hardware)"),
         (
             {"health": {"processes": (GpuProcess(pid=4711, memory=2**30),)}},
@@ -89,7 +91,9 @@ def test_each_noise_source_of_a_gpu_is_reported_with_its_remedy(changes, said):
     [
         {"power_limit_w": 700.0, "power_default_w": 700.0},
         {"power_limit_w": 450.0, "power_default_w": 400.0},
-        {"sm_clock_mhz": 1980, "sm_clock_default_mhz": 1980},
+        {"sm_clock_mhz": 990, "sm_clock_default_mhz": 1980},  # as labs do
+        {"fabric": "completed", "compute_mode": "exclusive process"},
+        {"health": {"remap_pending": False}},
         {"persistence": True},
         {"health": {"memory_used": 5 * 2**20, "processes": (), "throttle": ()}},
         {"health": {"pcie_width": 16, "pcie_generation": 1}, "pcie_width_max": 16},
@@ -122,8 +126,24 @@ def test_gpus_that_differ_are_reported_with_both_values():
     ]
 
 
-def test_missing_nvlink_is_reported_on_boards_that_have_it():
-    machine = make_gpu_machine(*["NVIDIA A100-SXM4-40GB"] * 2, pcie="SYS")
+def test_the_lock_of_clocks_is_advised_where_no_lower_clock_is_set():
+    gpus = make_gpu(0, sm_clock_mhz=990, sm_clock_default_mhz=1980), make_gpu(1), make_gpu(2)
+
+    assert "nvidia-smi -i 1,2 -lgc" in clock_advice(GpuMachine(gpus=gpus))
+    assert clock_advice(GpuMachine(gpus=gpus[:1])) is None
+    assert clock_advice(GpuMachine(gpus=())) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "fabric"),
+    [
+        ("NVIDIA A100-SXM4-40GB", None),
+        ("NVIDIA H100 80GB HBM3", "completed"),
+        ("NVIDIA H200", "completed"),
+    ],
+)
+def test_missing_nvlink_is_reported_on_boards_that_have_it(name, fabric):
+    machine = make_gpu_machine(name, name, pcie="SYS", fabric=fabric)
 
     (found,) = gpu_spoilers(machine, (), ALL_CORES)
 

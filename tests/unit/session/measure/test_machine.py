@@ -73,3 +73,17 @@ def test_sigterm_interrupts_only_while_the_machine_is_open(events):
 
     assert signal.getsignal(signal.SIGTERM) == before
     assert events == ["leased with 0 GPUs", "freed"]
+
+
+def test_the_gpus_stay_in_use_between_launches(events, monkeypatch):
+    monkeypatch.setattr(machine, "keep_open", lambda uuids: events.append(tuple(uuids)))
+    capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"))
+
+    with opened(capacity):
+        pass
+    with opened():
+        pass
+
+    assert [one for one in events if isinstance(one, tuple)] == [
+        tuple(gpu.uuid for gpu in capacity.machine.gpus)
+    ]

@@ -328,6 +328,17 @@ def test_keep_open_avoids_an_initialisation_for_each_reading(monkeypatch):
     assert fake.open == 1
 
 
+def test_keep_open_uses_the_gpus_that_it_names(monkeypatch):
+    """Without persistence only a handle keeps a GPU initialised."""
+    fake = FakeNvml(make_gpu_machine("NVIDIA H200", "NVIDIA H200")).install(monkeypatch)
+    used = []
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", used.append)
+
+    keep_open(["GPU-0abc-0000", "GPU-1abc-0000"])
+
+    assert (used, fake.open) == (["GPU-0abc-0000", "GPU-1abc-0000"], 1)
+
+
 def test_the_cores_near_a_slice_are_those_near_its_card(monkeypatch):
     slice_, _ = on_mig(monkeypatch)
     machine = RecordedReader.of("a100-mig").machine()
