@@ -76,7 +76,7 @@ class SlurmEngine:
             for number, name in enumerate(names)
         )
         if not failures:
-            shutil.rmtree(directory)
+            shutil.rmtree(directory, ignore_errors=True)  # a shared disk may hold a file open
         return ends
 
     def close(self) -> None:
