@@ -189,6 +189,10 @@ class DdpSession:
         if metric is not None:
             metrics.add(metric)
 
+    def asserts(self, case: Case, metric: str) -> bool:
+        """Return whether a test asserts the verdict on a metric of the case."""
+        return metric in self._asserted.get(case.key, ())
+
     def is_first(self, case: Case, what: str) -> bool:
         """Return True once for each case and what a test's report shows of it."""
         is_new = (case.key, what) not in self._shown
