@@ -14,7 +14,7 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Reba
 from ddp_perf.core.case import LOGGING_VARIABLES, Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
-from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
 from ddp_perf.core.session import Session, are_apart, instant
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
@@ -172,11 +172,19 @@ def _with_verdicts(
 def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
     """Replace the acknowledgement of the same case and metric by ``new``.
 
-    It covers the slow-down that is stored now, and none that is clearly larger.
+    It covers what it states, or else the slow-down that is stored now, and none that is clearly
+    larger. Raises BaselineError if there is neither, unless it is of a target or in the past.
     """
     stored = baseline.cases.get(new.case)
-    ratio = stored.history(new.metric).newest_slow_down if stored is not None else None
-    new = msgspec.structs.replace(new, ratio=ratio)
+    if stored is not None and not new.has_size:
+        ratio = stored.history(new.metric).newest_slow_down
+        new = msgspec.structs.replace(new, ratio=ratio)
+    if not (new.has_size or is_target(new.metric) or not new.holds(new.date)):
+        raise BaselineError(
+            f"no stored session of {new.case} is slower in {new.metric}, so state what is covered:"
+            " --results FILE names the session that shows it"
+            + ("" if new.metric in EXACT else ", --at-most 1.2 covers 20 %")
+        )
     others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
     acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))
     return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))

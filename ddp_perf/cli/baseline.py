@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,7 @@ from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import CommandGroup, ExitCode
 from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
 from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import to_json
@@ -29,6 +31,8 @@ from ddp_perf.report.terminal.baseline import (
     show_text,
 )
 from ddp_perf.session.baseline_diff import diff_baselines
+from ddp_perf.session.gate.acknowledged_values import acknowledged_as_measured
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import read_results
 from ddp_perf.session.store_baseline import promote as promote_suite
 
@@ -37,6 +41,7 @@ Accelerator = Annotated[
     typer.Option("--accelerator", metavar="KEY", help="Name of a baseline file without .json."),
 ]
 _BASELINES = Path("baselines")
+_LONGEST = datetime.timedelta(days=366)  # of an acknowledgement: what stays is to be accepted
 
 app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
@@ -154,26 +159,43 @@ def ack(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the case may be slow.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as in 2026-12-31.")],
     metric: Metrics = None,
+    at_most: Annotated[
+        float | None,
+        typer.Option(metavar="RATIO", help="Cover a slow-down up to this: 1.2 covers 20 %."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Cover what the session of this results file shows."),
+    ] = None,
     accelerator: Accelerator = None,
     directory: BaselineDirectory = _BASELINES,
 ) -> None:
     """Acknowledge a known regression: until that day its test is an xfail with the reason.
 
-    After that day the test fails again. A slow-down often affects other metrics of the case, too:
-    the last line names those without an acknowledgement. A new acknowledgement replaces the old
-    one; a day in the past ends it.
+    It covers the slow-down of the newest stored sessions that are red, or what --at-most or
+    --results state; a larger one fails. A structure and losses are covered as --results has them.
+    After that day, in a year at most, the test fails again. A slow-down often affects other metrics
+    of the case, too: the last line names those without an acknowledgement. A new acknowledgement
+    replaces the old one; a day in the past ends it.
     """
-    try:
-        day = datetime.date.fromisoformat(until)
-    except ValueError:
-        raise typer.BadParameter(f"--until: {until!r} is not a date, as in 2026-12-31") from None
+    now = datetime.datetime.now(datetime.timezone.utc)
+    day = _last_day(until, now.date())
     check_reason(reason)
+    metrics = metric or [STEP_TIME.name]
+    if at_most is not None and (results is not None or not set(EXACT).isdisjoint(metrics)):
+        raise typer.BadParameter("--at-most: is of times, and without --results")
+    if at_most is not None and not 1 < at_most < math.inf:
+        raise typer.BadParameter(f"--at-most: {at_most} is no slow-down; 1.2 covers 20 %")
     store = BaselineStore(directory)
-    today = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    today = now.isoformat(timespec="seconds")
     new = [
-        Acknowledgement(case=case, metric=name, reason=reason, until=day.isoformat(), date=today)
-        for name in metric or [STEP_TIME.name]
+        Acknowledgement(case=case, metric=name, reason=reason, until=day, date=today, ratio=at_most)
+        for name in metrics
     ]
+    if results is not None:
+        suites = [one for one in read_results(results).suites if case in one.measurements]
+        _check_measured(case, suites, results)
+        new = [acknowledged_as_measured(one, suites[-1]) for one in new]
     path = store.update(
         _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, new, now)
     )
@@ -183,6 +205,21 @@ def ack(
         typer.echo(f"{path}: acknowledged {describe_acknowledgement(found)}")
     if others := unacknowledged(stored, case, today):
         typer.echo(f"not acknowledged, so they fail if they are gated: {', '.join(others)}")
+
+
+def _last_day(until: str, today: datetime.date) -> str:
+    try:
+        day = datetime.date.fromisoformat(until)
+    except ValueError:
+        raise typer.BadParameter(f"--until: {until!r} is not a date, as in 2026-12-31") from None
+    if day > (latest := today + _LONGEST):
+        raise typer.BadParameter(f"--until: {until} is more than a year ahead; at most {latest}")
+    return day.isoformat()
+
+
+def _check_measured(case: str, suites: Sequence[SuiteResult], results: Path) -> None:
+    if not suites:
+        raise BaselineError(f"{results}: there is no case {case!r}")
 
 
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:

@@ -90,7 +90,16 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reason: str
     until: str  # the last day, ISO 8601
     date: str  # when it was given, ISO 8601, UTC
-    ratio: float | None = None  # to the level, as it was then; None: not known, any is covered
+    ratio: float | None = None  # to the level, as it was then; None: of a target, or an older entry
+    # Of the metric "structure", and of "loss": what was measured. Nothing else is covered.
+    structure: Structure | None = None
+    flops: int | None = None
+    losses: dict[str, float] = {}
+
+    @property
+    def has_size(self) -> bool:
+        """True if it states what it covers."""
+        return self.ratio is not None or self.structure is not None or bool(self.losses)
 
     def holds(self, date: str) -> bool:
         """Return whether it applies on the day of `date`, a session's date in UTC."""

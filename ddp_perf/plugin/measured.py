@@ -8,7 +8,7 @@ import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import STEP_TIME, is_explained, needs_single_rank
+from ddp_perf.core.metric import NODES, STEP_TIME, is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.exit_code import fail_undecided
@@ -174,6 +174,7 @@ def measured_case(
     if measurement.failed:
         describe = describe_launch_failure if ddp.is_first(case, "launch failure") else str
         pytest.fail("\n".join(map(describe, measurement.failures)), pytrace=False)
+    _fail_for_its_nodes(ddp, result, case)
     figures = case_figures(result, case.id)
     assert figures is not None  # no launch failed
     accelerator = result.environment.accelerator_key
@@ -189,6 +190,18 @@ def measured_case(
     summary = case_summary(measurement, result.summaries[case.id], accelerator)
     about = "\n".join([summary, *advice])
     return MeasuredCase(case, result, figures, about=about, ddp=ddp, node=node)
+
+
+def _fail_for_its_nodes(ddp: DdpSession, result: SuiteResult, case: Case) -> None:
+    """Fail the case's first test of a strict session for a node that is bad, if no test asserts it.
+
+    The others give the case its verdicts, so it would be green, whatever became of that node.
+    """
+    finding = result.finding(case.id, NODES)
+    if finding is None or finding.verdict.outcome is not Outcome.BAD_NODE:
+        return
+    if ddp.options.strict and not ddp.asserts(case, NODES) and ddp.is_first(case, "bad node"):
+        pytest.fail(f"--ddp-strict: {describe_finding(finding)}", pytrace=False)
 
 
 def refuse_xdist(config: pytest.Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -167,7 +168,8 @@ class DdpSession:
     def result(self, suite: str) -> SuiteResult:
         """Return the suite's result with all its planned cases; measure them at the first call.
 
-        Raises DdpPerfError, and the same error again for every later item of the suite.
+        Raises DdpPerfError, also for an error that is not the user's, with its traceback; and the
+        same error again for every later item of the suite.
         """
         return self._result(suite, self._planned[suite])
 
@@ -187,6 +189,10 @@ class DdpSession:
         metrics = self._asserted.setdefault(case.key, set())
         if metric is not None:
             metrics.add(metric)
+
+    def asserts(self, case: Case, metric: str) -> bool:
+        """Return whether a test asserts the verdict on a metric of the case."""
+        return metric in self._asserted.get(case.key, ())
 
     def is_first(self, case: Case, what: str) -> bool:
         """Return True once for each case and what a test's report shows of it."""
@@ -250,12 +256,18 @@ class DdpSession:
         if missing:
             try:
                 self.results[suite] = self._measure(suite, missing)
-            except DdpPerfError as error:
-                self._errors[suite] = str(error)
-                raise
             except (KeyboardInterrupt, pytest.exit.Exception):
                 self.interruption = self._interruption(suite, missing)
                 raise
+            except DdpPerfError as error:
+                self._errors[suite] = str(error)
+                raise
+            except Exception as error:  # noqa: BLE001 – a full disk, or a defect; raised as undecided
+                what = "".join(traceback.format_exception_only(error)).strip()
+                self._errors[suite] = f"{suite} could not be measured to its end: {what}"
+                raise DdpPerfError(
+                    f"{self._errors[suite]}\n{''.join(traceback.format_exception(error))}"
+                ) from None
         return self.results[suite]
 
     def _interruption(self, suite: str, cases: Sequence[Case]) -> str:

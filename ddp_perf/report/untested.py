@@ -48,7 +48,11 @@ def _not_counted(cases: int) -> str:
 
 
 def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
-    bad = finding.verdict.outcome in (Outcome.REGRESSION, Outcome.MISSES_TARGET)
+    bad = finding.verdict.outcome in (
+        Outcome.REGRESSION,
+        Outcome.MISSES_TARGET,
+        Outcome.BAD_NODE,
+    )
     return (
         bad and not finding.is_expected and not result.is_asserted(finding.case_id, finding.metric)
     )
@@ -57,7 +61,7 @@ def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
 def _regression(finding: Finding) -> str:
     ratio = finding.verdict.ratio
     size = "" if ratio is None else f": {ratio:.3f} × the baseline"
-    if finding.target is not None:
+    if finding.target is not None or finding.verdict.outcome is Outcome.BAD_NODE:
         size = f": {finding.verdict.reason}"
     what = f"{metric_title(finding.metric)} of {finding.case_id}"
     return f"{finding.verdict.outcome.value} {NO_TEST}: {what}{size}"

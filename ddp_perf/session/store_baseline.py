@@ -87,7 +87,8 @@ def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResu
     """
     refused = _refused(result, baseline, "append", _stored_before, _too_late)
     measured = _of_cases(result, result.measurements.keys() - refused.keys())
-    sessions, result = _selected(result, measured, baseline, "append", refused)
+    sessions, result = _selected(result, measured, baseline, "append", {})
+    result = msgspec.structs.replace(result, not_saved={**result.not_saved, **refused})
     if not sessions:
         return baseline, result
     return merge(baseline, sessions, mode="append", reason=None), result

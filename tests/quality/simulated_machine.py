@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Literal, Protocol
 
@@ -14,6 +15,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import METRICS, STRUCTURE, gated_metrics, is_controlled
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append, new_sessions
@@ -104,7 +106,8 @@ class Simulation:
                 until=_date(day + int(days))[:10],
                 date=result.date,
             )
-            self._baseline = acknowledge(self._baseline, given)
+            with contextlib.suppress(BaselineError):  # nothing is red, so there is nothing known
+                self._baseline = acknowledge(self._baseline, given)
 
     def _measured(self, day: int) -> SuiteResult:
         logs, control = self._logs(day)

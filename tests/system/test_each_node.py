@@ -114,6 +114,26 @@ def test_each_node_launches_the_case_and_one_that_fails_is_named(session, monkey
     second.stdout.fnmatch_lines(["*--ddp-each-node*"])  # the command that measures it again
 
 
+def test_a_strict_session_without_a_test_of_its_nodes_is_red_if_one_fails(
+    session, monkeypatch, pytester
+):
+    """The healthy node gives the case its verdicts."""
+    structure, _, _ = TESTS.rpartition("@pytest.mark.perf")
+    pytester.makepyfile(test_ours=structure)
+    session("--ddp-machine=fleet", "--save-baseline", "--ddp-launches=1")
+    monkeypatch.setenv("BROKEN_NODE", "b")
+
+    loose, _ = session("--ddp-machine=fleet", "--ddp-launches=1")
+    strict, _ = session("--ddp-machine=fleet", "--ddp-launches=1", "--ddp-strict")
+
+    loose.assert_outcomes(passed=1)
+    loose.stdout.fnmatch_lines(["*BAD NODE (no test): *"])
+    strict.assert_outcomes(errors=1)
+    assert strict.ret == pytest.ExitCode.TESTS_FAILED
+    assert "--ddp-strict: BAD NODE" in strict.stdout.str()
+    assert "node b: " in strict.stdout.str()
+
+
 def test_the_baseline_of_cpu_nodes_needs_a_name_before_anything_is_launched(session):
     refused, suite = session()
 

@@ -60,11 +60,10 @@ def describe_known(known: Known) -> str:
     text = f'acknowledged on {entry.date[:10]}: "{entry.reason}"'
     if known.state == "expected":
         return f"{text}; expected until {entry.until}"
-    if known.state == "grown" and entry.ratio is not None:
-        return (
-            f"{text}, as {percent_change(entry.ratio)}; it has grown beyond that: mend it, or"
-            " acknowledge it again with ddp-perf baseline ack"
-        )
+    if known.state == "grown":
+        size = "" if entry.ratio is None else f", as {percent_change(entry.ratio)}"
+        grown = "it is another one" if entry.ratio is None else "it has grown beyond that"
+        return f"{text}{size}; {grown}: mend it, or acknowledge it again with ddp-perf baseline ack"
     if known.state == "expired":
         return f"{text}; the acknowledgement ended on {entry.until}"
     remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"

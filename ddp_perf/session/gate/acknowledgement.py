@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.measurement import Finding, Known
+from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import Outcome
 
 _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
@@ -40,7 +41,12 @@ def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | 
 
 
 def _grown(found: Finding, given: Acknowledgement) -> bool:
-    """Return whether it is slower than was acknowledged: certainly, and by the tolerance."""
+    """Return whether it is slower than was acknowledged: certainly, and by the tolerance.
+
+    Of an exact metric, one value is acknowledged, and no other.
+    """
+    if found.metric in EXACT:
+        return not found.as_acknowledged
     interval = found.verdict.interval
     if given.ratio is None or interval is None or found.tolerance is None:
         return False

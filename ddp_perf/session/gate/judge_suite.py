@@ -23,6 +23,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
+from ddp_perf.session.gate.acknowledged_values import has_losses_of, has_structure_of
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
@@ -204,8 +205,15 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     }.get(verdict.outcome, remedies.other_structure)
     if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
-    flops, count = compared_flops(launches, case, stored, torch), len(launches)
-    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
+    given = context.baseline.acknowledgement(case.id, STRUCTURE)
+    return Finding(
+        case_id=case.id,
+        metric=STRUCTURE,
+        verdict=verdict,
+        launches=len(launches),
+        flops=compared_flops(launches, case, stored, torch),
+        as_acknowledged=given is not None and has_structure_of(launches, given),
+    )
 
 
 def _judge_loss(
@@ -232,6 +240,7 @@ def _judge_loss(
         reason = f"{verdict.reason}; {remedies.other_structure}"
         verdict = msgspec.structs.replace(verdict, reason=reason)
     first = stored.sessions[0] if stored is not None and own else None
+    given = context.baseline.acknowledgement(case.id, LOSS)
     yield Finding(
         case_id=case.id,
         metric=LOSS,
@@ -240,6 +249,7 @@ def _judge_loss(
         baseline_date=first.date if first else None,
         changed=tuple(changes(first.environment, context.environment)) if first else (),
         tolerance=tolerance,
+        as_acknowledged=given is not None and has_losses_of(launches, given, tolerance),
     )
 
 

@@ -14,7 +14,6 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.explanation import slower_cases
@@ -221,11 +220,11 @@ def _kept_if_ended(
         yield note
     except BaseException:
         if request.policy.save_mode == "missing":
-            judged = judge_suite(newest.measurements, newest.summaries, context)
-            ids = [case.id for case in request.cases]
-            new = tuple(found for found in judged if found.case_id in ids)
-            newest = msgspec.structs.replace(newest, findings=(*before.findings, *new))
-            with contextlib.suppress(BaselineError):  # the interrupt is what ends the session
+            with contextlib.suppress(Exception):  # what ends the session is raised, and not this
+                judged = judge_suite(newest.measurements, newest.summaries, context)
+                ids = [case.id for case in request.cases]
+                new = tuple(found for found in judged if found.case_id in ids)
+                newest = msgspec.structs.replace(newest, findings=(*before.findings, *new))
                 on_partial(keep(newest, ids))
         raise
 

@@ -18,6 +18,7 @@ from ddp_perf.baselines.save import (
 )
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError
 from tests.builders import (
     make_acknowledgement,
     make_baseline,
@@ -229,11 +230,11 @@ def test_only_accept_removes_acknowledgements(baseline, mode):
 def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
     case, other = make_case(), make_case(id="another")
     first, tail, elsewhere = (
-        make_acknowledgement(case),
-        make_acknowledgement(case, metric="tail"),
-        make_acknowledgement(other, metric="tail"),
+        make_acknowledgement(case, ratio=1.1),
+        make_acknowledgement(case, metric="tail", ratio=1.1),
+        make_acknowledgement(other, metric="tail", ratio=1.1),
     )
-    again = make_acknowledgement(case, reason="see #13")
+    again = make_acknowledgement(case, ratio=1.2, reason="see #13")
     baseline = make_baseline()
     for given in (tail, first, elsewhere, again):
         baseline = acknowledge(baseline, given)
@@ -241,7 +242,7 @@ def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
     assert baseline.acknowledged == (elsewhere, again, tail)
 
 
-def test_an_acknowledgement_has_the_slow_down_that_is_stored_and_none_if_none_is():
+def test_an_acknowledgement_has_what_it_states_or_the_slow_down_that_is_stored():
     case = make_case()
     slow = msgspec.structs.replace(
         make_session([0.012], day=2), verdicts={"step_time": Outcome.REGRESSION}
@@ -252,8 +253,11 @@ def test_an_acknowledgement_has_the_slow_down_that_is_stored_and_none_if_none_is
         return acknowledge(baseline, make_acknowledgement(case, **changes)).acknowledged[0].ratio
 
     assert ratio() == pytest.approx(1.2)
-    assert ratio(metric="tail") is None
-    assert ratio(case="never stored") is None
+    assert ratio(ratio=1.5) == 1.5
+    assert ratio(metric="tail", until="2025-12-31") is None  # it ends one
+    for unbounded in ({"metric": "tail"}, {"metric": "loss"}, {"case": "never stored"}):
+        with pytest.raises(BaselineError, match=r"no stored session of .* is slower in .*, so"):
+            ratio(**unbounded)
 
 
 def test_append_stores_that_sessions_of_the_reference_were_slower(baseline):

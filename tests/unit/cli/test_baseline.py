@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 
@@ -12,20 +13,26 @@ from typer.testing import CliRunner
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.results_file import write_results
 from tests.builders import (
+    LOSSES,
     make_baseline,
     make_case,
     make_case_baseline,
+    make_finding,
     make_measurement,
     make_result,
     make_session,
+    make_structure,
 )
 from tests.older_sessions import with_medians
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"
-UNTIL = ("--until", "2999-12-31")
+DAY = (datetime.date.today() + datetime.timedelta(days=30)).isoformat()
+UNTIL = ("--until", DAY)
+AT_MOST = ("--at-most", "1.2")
 ENTRY = Rebaseline(date="2026-01-05", commit="abc", reason="larger buckets", ratio=1.2)
 
 
@@ -174,7 +181,7 @@ def test_ack_refuses_a_reason_without_a_word(stored, reason):
 
 
 def test_ack_is_written_replaced_and_shown(stored, store):
-    arguments = ("ack", CASE.id, "--until", "2026-12-31", "--reason")
+    arguments = ("ack", CASE.id, *UNTIL, *AT_MOST, "--reason")
 
     for reason in ("new kernel", "see #12"):
         done = run(*arguments, reason)
@@ -182,16 +189,27 @@ def test_ack_is_written_replaced_and_shown(stored, store):
 
     (said,) = store.load(KEY).acknowledged
     assert (said.case, said.metric, said.reason) == (CASE.id, "step_time", "see #12")
-    assert f'step time of {CASE.id} until 2026-12-31: "see #12"' in " ".join(
+    assert f'step time of {CASE.id}, +20.0 % until {DAY}: "see #12"' in " ".join(
         run("show", KEY).stdout.split()
     )
 
 
-def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
-    one = run("ack", CASE.id, "--reason", "r", *UNTIL)
+def slower(case=CASE):
+    """Return findings of a session in which everything that is gated got worse."""
+    timed = [
+        make_finding(case, Outcome.REGRESSION, metric=metric, ratio=1.3)
+        for metric in ("step_time", "tail", "cpu_time", "peak_memory")
+    ]
+    exact = [make_finding(case, Outcome.REGRESSION, metric=name) for name in ("structure", "loss")]
+    return (*timed, *exact)
+
+
+def test_ack_of_several_metrics_names_those_that_still_fail(stored, store, results):
+    one = run("ack", CASE.id, "--reason", "r", *UNTIL, *AT_MOST)
     others = ("structure", "loss", "tail", "cpu_time", "peak_memory")
     arguments = [text for metric in others for text in ("--metric", metric)]
-    rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
+    shown = ("--results", results(findings=slower()))
+    rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments, *shown)
 
     assert one.stdout.splitlines()[-1].endswith(
         "are gated: tail, cpu_time, peak_memory, structure, loss"
@@ -200,6 +218,46 @@ def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
     assert "not acknowledged" not in rest.stdout
     said = {known.metric for known in store.load(KEY).acknowledged}
     assert said == {"step_time", *others}
+
+
+def test_ack_covers_what_a_session_shows_and_no_other_value(stored, store, results):
+    shown = ("--results", results(findings=slower()))
+    metrics = [text for name in ("tail", "structure", "loss") for text in ("--metric", name)]
+
+    done = run("ack", CASE.id, "--reason", "r", *UNTIL, *metrics, *shown)
+
+    assert done.exit_code == 0, done.output
+    given = {one.metric: one for one in store.load(KEY).acknowledged}
+    assert given["tail"].ratio == 1.3
+    assert given["structure"].structure == make_structure()
+    assert given["loss"].losses == LOSSES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no stored session of"),
+        (["--metric", "structure"], "--results FILE names the session that shows it"),
+        (["--metric", "loss", *AT_MOST], "--at-most: is of times"),
+        (["--at-most", "1.0"], "--at-most: 1.0 is no slow-down; 1.2 covers 20 %"),
+        (["--at-most", "nan"], "--at-most: nan is no slow-down; 1.2 covers 20 %"),
+        ([*AT_MOST, "--until", "2999-12-31"], "--until: 2999-12-31 is more than a year ahead"),
+        (["--results", "results.json"], "has no step_time of"),
+        (["--metric", "loss", "--results", "nan.json"], "is not finite, or differs between"),
+    ],
+)
+def test_ack_refuses_what_has_no_bound(stored, store, results, tmp_path, arguments, says):
+    odd = make_finding(CASE, Outcome.REGRESSION, metric="loss")
+    nan = make_measurement(CASE, (0.01, 0.0101), losses=dict.fromkeys(LOSSES))
+    write_results(tmp_path / "nan.json", [make_result([nan], findings=(odd,))], complete=True)
+    results()
+    before = stored.read_bytes()
+
+    done = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
+
+    assert done.exit_code == 4, done.output
+    assert says in " ".join(done.stderr.split())
+    assert stored.read_bytes() == before
 
 
 def test_ack_of_a_missed_target_covers_it_whatever_its_figure(stored, store):
@@ -248,7 +306,7 @@ def test_ack_refuses_wrong_arguments(stored, store, arguments, says):
 def test_ack_needs_the_accelerator_of_a_case_that_two_files_have(stored, store):
     case = make_case_baseline(CASE)
     store.update("t4", lambda _: make_baseline({CASE.id: case}, accelerator="t4"))
-    arguments = ("ack", CASE.id, "--reason", "r", *UNTIL)
+    arguments = ("ack", CASE.id, "--reason", "r", *UNTIL, *AT_MOST)
 
     assert f"is stored for {KEY}, t4; name one with --accelerator" in run(*arguments).stderr
     assert run(*arguments, "--accelerator", "t4").exit_code == 0

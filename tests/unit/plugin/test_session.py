@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.errors import LaunchError
+from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.session.gate.judge_suite import judge_suite
+from ddp_perf.session.measure import suite as measured_suite
 from ddp_perf.session.results_file import read_results
 from tests.builders import make_failure, make_launch, make_probe
 from tests.projects import TINY
@@ -197,6 +200,37 @@ def test_ranks_that_cannot_start_are_tried_once_and_fail_every_item(project):
     result.assert_outcomes(errors=4, deselected=10)
     assert str(result.stdout).count("the forkserver did not start") >= 4
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("where", ["launch", "judge"])
+def test_an_error_of_any_kind_ends_its_suite_once_and_is_undecided(project, monkeypatch, where):
+    """It would be measured again by each later test, for hours."""
+    project.suite("second", SECOND)
+    asked = []
+
+    def answer(request):
+        asked.append(request.case.suite)
+        if where == "launch" and request.case.suite == "tiny":
+            raise OSError(39, "Directory not empty", "/shared/job-7")
+        return make_launch(request.case, request.round)
+
+    def judge(measurements, summaries, context):
+        if "mlp-none-fp32-ws1-b16" in measurements:
+            raise RuntimeError("a defect")
+        return judge_suite(measurements, summaries, context)
+
+    project.answer = answer
+    if where == "judge":
+        monkeypatch.setattr(measured_suite, "judge_suite", judge)
+
+    done = project.run("-k", "structure or memory", "--ddp-strict", "--save-baseline")
+
+    done.assert_outcomes(errors=4, skipped=4, deselected=20)
+    assert done.ret == UNDECIDED
+    assert asked.count("tiny") == (1 if where == "launch" else 6)
+    shown = str(done.stdout)
+    assert "tiny could not be measured to its end: " in shown
+    assert shown.count("Traceback (most recent call last)") == 1
 
 
 def test_a_failed_launch_fails_only_the_tests_of_its_case(project):

@@ -49,5 +49,10 @@ def test_energy(ddp_measured, assert_verdict):
     assert_verdict()
 
 
+@pytest.mark.ddp_metric("nodes")  # with --ddp-each-node: one that is slow, or that failed alone
+def test_nodes(ddp_measured, assert_verdict):
+    assert_verdict()
+
+
 def test_target(ddp_measured, ddp_target, assert_verdict):  # if the suite has targets: {...}
     assert_verdict()
