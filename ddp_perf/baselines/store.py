@@ -20,7 +20,7 @@ from ddp_perf.baselines.migrations import (
     baseline_from_version_2,
     baseline_from_version_3,
 )
-from ddp_perf.baselines.writing import write_json, writing
+from ddp_perf.baselines.writing import check_storable, write_json, writing
 from ddp_perf.core.baseline import (
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
@@ -139,6 +139,11 @@ class BaselineStore:
                     sessions = counted(len(case.sessions), "session")
                     found[case_id] = f"{self.path(key)} has {sessions} of it"
         return found
+
+    def check_storable(self) -> None:
+        """Raise BaselineError if a session could not be stored."""
+        for directory in (self.directory, self.structure_path("").parent):
+            check_storable(directory)
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
         """Read, change and replace the file under a lock, and return its path.

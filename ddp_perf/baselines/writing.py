@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
 
 _LOCK_PATIENCE_S = 30
+_LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -25,17 +27,33 @@ def writing(directory: Path, path: Path) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _leave_lock_out_of_git(directory)
-        with filelock.FileLock(directory / ".lock", timeout=_LOCK_PATIENCE_S):
+        # Each user of a shared directory can lock it, whoever was the first.
+        with filelock.FileLock(directory / _LOCK, timeout=_LOCK_PATIENCE_S, mode=0o666):
             yield
     except filelock.Timeout:
         raise BaselineError(
             f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
-            f" if no process is writing, remove {directory / '.lock'}"
+            f" if no process is writing, remove {directory / _LOCK}"
         ) from None
     except OSError as error:
         raise BaselineError(
             f"{path}: cannot be written ({error.strerror}); the old file is untouched"
         ) from None
+
+
+def check_storable(directory: Path) -> None:
+    """Check that files of the directory could be written now. Nothing is made.
+
+    Raises BaselineError, with the remedy.
+    """
+    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    lock = directory / _LOCK
+    for path, mode in ((place, os.W_OK | os.X_OK), (lock, os.W_OK)):
+        if path.exists() and not os.access(path, mode):
+            raise BaselineError(
+                f"{path}: cannot be written, so no baseline could be stored; make it writable, or"
+                " name another directory by -o ddp_baselines=DIRECTORY"
+            )
 
 
 def write_json(path: Path, content: msgspec.Struct) -> None:

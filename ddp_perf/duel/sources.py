@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ddp_perf.config.loading import suite_file
+from ddp_perf.config.loading import find_suites, suite_file
+from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.script import ScriptRun
 from ddp_perf.duel.imports import Imported, files_of_script, imported_files
 from ddp_perf.duel.touched import CaseSources
+from ddp_perf.errors import ConfigError
 
 
 def sources_of(
@@ -18,10 +21,12 @@ def sources_of(
     """Return the sources of each case by its key. ``suites`` are the files that have the cases."""
     root = repository.resolve()
     files = {case.suite: suite_file(case.suite, suites) for case in cases}
+    others = [file for folder in {path.parent for path in suites} for file in _suites_in(folder)]
     imported = imported_by(cases, import_paths, root)
     return {
         case.key: CaseSources(
             suite="" if (suite := files[case.suite]) is None else _from(root, suite),
+            suites=frozenset(_from(root, file) for file in others),
             workload=case.workload,
             is_script=case.script is not None,
             imported=frozenset(_from(root, file) for file in imported[case.suite].files),
@@ -30,6 +35,14 @@ def sources_of(
         )
         for case in cases
     }
+
+
+def _suites_in(directory: Path) -> Iterator[Path]:
+    for path in find_suites(directory):
+        with contextlib.suppress(ConfigError, OSError):  # another file of YAML: it may be data
+            content = read_yaml(path)
+            if isinstance(content, dict) and "suite" in content:
+                yield path
 
 
 def imported_by(

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["harmless", "source", "everything"]
+Kind = Literal["harmless", "source", "data", "everything"]
 
 # Files that change the packages or the settings of every rank.
 _ENVIRONMENT_NAMES = (
@@ -28,16 +28,22 @@ _ENVIRONMENT_NAMES = (
     ),
     *("environment*.y*ml", "Pipfile", "pytest.ini", "tox.ini", ".python-version"),
 )
-# Directories whose files no rank reads, unless its workload or script does.
+# Directories of services, of editors and of this package, whose files no rank reads.
 _HARMLESS_DIRECTORIES = {
-    *("docs", "doc", "tests", "test", "baselines", "artifacts", "ci"),
+    *("baselines", "artifacts"),
     *(".github", ".gitlab", ".circleci", ".vscode", ".idea"),
 }
 _HARMLESS_NAMES = (
-    *("*.md", "*.rst", "*.png", "*.jpg", "*.jpeg", "*.svg", "*.gif", "*.pdf", "*.ipynb"),
-    *("test_*.py", "*_test.py", "LICENSE*", "CODEOWNERS", "CHANGELOG*", "README*", ".git*"),
+    *("LICENSE*", "CODEOWNERS", "CHANGELOG*", "README*", ".git*"),
     *(".editorconfig", ".pre-commit-config.yaml", ".mailmap", ".dockerignore"),
 )
+# Files that are documents here, and may be data of a workload in any other directory.
+_DOCUMENT_DIRECTORIES = ("docs", "doc")
+_DOCUMENTS = {
+    *(".md", ".rst", ".html", ".css", ".png", ".jpg", ".jpeg", ".svg", ".gif", ".pdf", ".ipynb"),
+}
+# Directories whose files only the user's code may read.
+_BESIDE_THE_CODE = {"docs", "doc", "tests", "test", "ci"}
 _PACKAGE = "ddp_perf"  # ranks run its code, whatever they train
 
 
@@ -45,6 +51,7 @@ class CaseSources(msgspec.Struct, frozen=True, kw_only=True):
     """The files of the project that a case reads, by their paths from the repository's root."""
 
     suite: str  # the suite file
+    suites: frozenset[str] = frozenset()  # other suite files, which the case does not read
     workload: str  # or script, as the suite states it
     is_script: bool = False
     imported: frozenset[str] = frozenset()  # may be imported; also those that do not exist
@@ -84,9 +91,11 @@ def _reasons(case: CaseSources, changed: Iterable[str]) -> Iterator[str]:
     reads = "script reads" if case.is_script else "workload imports"
     yield from (f"its {reads} {file}" for file in files if _is_read(file, case))
     for file in files:
-        kind = kind_of(file)
-        if kind == "everything" and not _is_suite_file(file, case):
+        kind = "harmless" if file in case.suites else kind_of(file)
+        if kind == "everything":
             yield f"{file} may change every case"
+        elif kind == "data" and (case.is_script or ":" in case.workload):
+            yield f"{file} may be data, and {case.workload} may read it"
         elif kind == "source" and case.unknown is not None:
             yield f"{file} changed, and {case.unknown}"
 
@@ -109,27 +118,27 @@ def _is_read(file: str, case: CaseSources) -> bool:
 
 
 def kind_of(file: str) -> Kind:
-    """Return whether a file that no workload or script reads touches no case, or every case.
+    """Return whether a file that no workload or script imports or names touches cases.
 
-    A "source" of Python touches none either, if all imports are known.
+    It touches none ("harmless"), or every one. A "source" of Python touches none either, if all
+    imports are known, and "data" those with code of the user, which may read it.
     """
     path = PurePosixPath(file)
-    if _PACKAGE in path.parts[:-1] or _is_named(path, _ENVIRONMENT_NAMES):
+    around = {*path.parts[:-1]}
+    if _PACKAGE in around or _is_named(path, _ENVIRONMENT_NAMES):
         return "everything"
-    harmless = _HARMLESS_DIRECTORIES & {*path.parts[:-1]} or _is_named(path, _HARMLESS_NAMES)
-    if path.name == "conftest.py" and not harmless:
+    beside = bool(around & _BESIDE_THE_CODE)
+    if path.name == "conftest.py" and not beside:
         return "everything"  # it may set variables, which ranks inherit
     if path.suffix == ".py":
         return "source"
-    return "harmless" if harmless else "everything"
+    in_docs = not around or path.parts[0] in _DOCUMENT_DIRECTORIES
+    if in_docs and path.suffix in _DOCUMENTS:
+        return "harmless"
+    if around & _HARMLESS_DIRECTORIES or _is_named(path, _HARMLESS_NAMES):
+        return "harmless"
+    return "data" if beside or path.suffix in _DOCUMENTS else "everything"
 
 
 def _is_named(path: PurePosixPath, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path.name, pattern) for pattern in patterns)
-
-
-def _is_suite_file(file: str, case: CaseSources) -> bool:
-    """Return whether the file lies beside the case's suite file, and so is another suite's."""
-    path = PurePosixPath(file)
-    beside = path.parent == PurePosixPath(case.suite).parent
-    return beside and path.suffix in {".yaml", ".yml", ".json"}

@@ -117,7 +117,8 @@ class DdpSession:
 
         ``and_any`` is True if an item may request any case of the suites while it runs.
 
-        This reads baselines and data, so that a broken file is refused before the first launch.
+        This reads baselines and data, and checks that what is to be stored can be written, so that
+        a mistake is refused before the first launch.
         Raises LaunchError if this system cannot launch ranks, BaselineError, DataError,
         HistoryError, SideError, and ConfigError for an injection that applies to no case.
         """
@@ -148,6 +149,8 @@ class DdpSession:
             self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
+        if possible and self.options.policy.save_mode is not None:
+            self._store.check_storable()
 
     @property
     def errors(self) -> list[str]:

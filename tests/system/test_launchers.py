@@ -90,6 +90,15 @@ def test_a_daemon_of_a_rank_is_in_its_family_and_ends_with_the_launch(
         assert not Path(f"/proc/{daemon}").exists()
 
 
+def test_on_one_node_the_rendezvous_is_a_private_file_and_no_port(torchrun, request_of, tmp_path):
+    note = tmp_path / "rendezvous"
+
+    outcome = torchrun.launch(request_of("meeting:build", {"note": str(note)}))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    assert b"torch.rendezvous." in note.read_bytes()  # the key of the pickled state
+
+
 def test_the_versions_are_those_of_the_forkserver(torchrun, launcher):
     assert torchrun.runtime() == launcher.runtime()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from ddp_perf.duel.sides.repository import Repository
 from ddp_perf.errors import SideError
 from ddp_perf.system.git import of_directory
 
-_Files = dict[str, tuple[int, int]]
+_Files = dict[str, str]  # the digest of each file, by its path
 _FILES = Path(".git", "ddp_perf_files.json")
 _MOST = 64  # checkouts that stay in the cache: a bisect returns to its commits
 
@@ -29,7 +30,8 @@ def checked_out(
     def make(directory: Path) -> None:
         on_progress(f"checking out {commit[:12]}")
         _check_out(commit, repository, directory)
-        (directory / _FILES).write_bytes(msgspec.json.encode(_files_of(directory)))
+        files = {name: _digest(path) for name, path in _files_of(directory)}
+        (directory / _FILES).write_bytes(msgspec.json.encode(files))
         if _has_filters(directory):
             on_progress(
                 f"{commit[:12]}: files that a filter keeps elsewhere (git-lfs) stay pointers"
@@ -69,21 +71,28 @@ def _is_unchanged(directory: Path) -> bool:
         listed = msgspec.json.decode((directory / _FILES).read_bytes(), type=_Files)
     except (OSError, msgspec.DecodeError):
         return False
-    return listed.items() <= _files_of(directory).items()
+    found = {name: _digest(path) for name, path in _files_of(directory) if name in listed}
+    return found == listed
 
 
-def _files_of(directory: Path) -> _Files:
-    """Return the size and the time of change (ns) of each file, without those of git."""
-    found = {}
+def _files_of(directory: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file, with its path as it is listed, without those of git."""
     for folder, folders, names in os.walk(directory):
         if ".git" in folders:
             folders.remove(".git")
         for name in names:
             path = Path(folder, name)
-            stat = path.lstat()
-            shown = os.fsencode(path.relative_to(directory)).decode("utf-8", "backslashreplace")
-            found[shown] = (stat.st_size, stat.st_mtime_ns)
-    return found
+            yield (
+                os.fsencode(path.relative_to(directory)).decode("utf-8", "backslashreplace"),
+                path,
+            )
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file's content, or of what a link names. Times can be set back."""
+    if path.is_symlink():
+        return f"link:{hashlib.sha256(os.fsencode(path.readlink())).hexdigest()}"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _has_filters(directory: Path) -> bool:

@@ -172,8 +172,17 @@ class NodeLaunch:
         ranks = ["--nproc-per-node", str(case.ranks_per_node), "--max-restarts", "0"]
         ranks += ["--log-dir", str(self._directory / "logs")]  # torchrun would leave its own
         if self._rendezvous is None:
-            # Its own guess is the name of this host, which nobody may be able to resolve.
-            return ["--standalone", "--local-addr", "localhost", *ranks, *worker]
+            return [
+                "--nnodes=1",
+                # Not --standalone: it keeps pickled state at a port that the network reaches.
+                *("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"),
+                *("--rdzv-endpoint", str(self._directory / "rendezvous")),
+                *("--rdzv-id", self._request.id),
+                # Its own guess is the name of this host, which nobody may be able to resolve.
+                *("--local-addr", "localhost"),
+                *ranks,
+                *worker,
+            ]
         address, is_host = self._rendezvous.own_address, int(self._rendezvous.is_host)
         start_s = math.ceil(case.schedule.start_deadline_s)
         return [

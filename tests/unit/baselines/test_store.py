@@ -216,6 +216,53 @@ def test_a_directory_that_cannot_be_made_is_an_error(store):
         store.update(KEY, lambda current: current)
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["there", "above it"])
+def test_a_directory_that_cannot_be_written_is_found_before_anything_is_stored(
+    there, store, monkeypatch
+):
+    if there:
+        store.directory.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    with pytest.raises(BaselineError, match=r"cannot be written, .*make it writable, or name") as e:
+        store.check_storable()
+
+    place = store.directory if there else store.directory.parent
+    assert str(e.value).startswith(f"{place}: ")
+    assert store.directory.exists() == there
+
+
+def test_the_lock_of_another_user_that_cannot_be_written_is_found(
+    store, stored, baseline, monkeypatch
+):
+    stored(baseline)
+    store.check_storable()
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != ".lock" and access(path, mode)
+    )
+
+    with pytest.raises(BaselineError, match=r"\.lock: cannot be written"):
+        store.check_storable()
+
+
+def test_a_file_in_the_place_of_the_directory_is_found(store):
+    store.directory.write_text("a file")
+
+    with pytest.raises(BaselineError, match="baselines: cannot be written"):
+        store.check_storable()
+
+
+def test_every_user_can_lock_whatever_the_umask(store, baseline):
+    before = os.umask(0o077)
+    try:
+        store.update(KEY, lambda current: baseline)
+    finally:
+        os.umask(before)
+
+    assert (store.directory / ".lock").stat().st_mode & 0o777 == 0o666
+
+
 def test_the_schema_describes_every_field_that_is_written(stored, baseline):
     (case,) = baseline.cases.values()
     session = msgspec.structs.replace(

@@ -17,10 +17,15 @@ def sources(unknown=None):
         OURS: CaseSources(
             suite="bench_configs/ours.yaml",
             workload="model:build",
+            suites=frozenset({"bench_configs/quick.yaml", "bench_configs/another.yaml"}),
             imported=imported,
             unknown=unknown,
         ),
-        BUILT_IN: CaseSources(suite="bench_configs/quick.yaml", workload="mlp"),
+        BUILT_IN: CaseSources(
+            suite="bench_configs/quick.yaml",
+            workload="mlp",
+            suites=frozenset({"bench_configs/ours.yaml", "bench_configs/another.yaml"}),
+        ),
     }
 
 
@@ -47,6 +52,7 @@ def test_a_file_that_a_case_reads_touches_it_alone(file, reason):
         *("requirements.txt", "ci/requirements.txt", "uv.lock", "pyproject.toml", "pytest.ini"),
         *("ddp_perf/worker/process.py", "libs/ddp_perf/core/case.py", "conftest.py"),
         *("data/vocabulary.txt", "csrc/kernel.cu", "model_settings.json", "Dockerfile"),
+        *("bench_configs/model.json", "bench_configs/model.yaml"),
     ],
 )
 def test_what_any_case_may_depend_on_touches_every_case(file):
@@ -56,14 +62,25 @@ def test_what_any_case_may_depend_on_touches_every_case(file):
 @pytest.mark.parametrize(
     "file",
     [
-        *("README.md", "docs/guide/figure.html", "docs/conf.py", "page/logo.png", "LICENSE"),
-        *("tests/test_model.py", "tests/conftest.py", "tests/data/x.json", "test_other.py"),
-        *(".github/workflows/pr.yml", "baselines/work/2.13/ours.json", ".gitignore", "ci/pr"),
-        *("other_model.py", "bench_configs/another.yaml", "bench_configs/schema.json"),
+        *("README.md", "docs/guide/figure.html", "docs/conf.py", "logo.png", "LICENSE"),
+        *("tests/test_model.py", "tests/conftest.py", "test_other.py", "notes.md"),
+        *(".github/workflows/pr.yml", "baselines/work/2.13/ours.json", ".gitignore"),
+        *("other_model.py", "bench_configs/another.yaml", "page/README.md"),
     ],
 )
 def test_what_no_case_reads_touches_none(file):
     assert touched_by(file) == {}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("tests/data/x.json", "docs/shapes.yaml", "ci/model.json", "ci/pr", "tests/notes.md"),
+        *("corpus/docs/page.md", "images/1.jpg", "texts/a.rst"),
+    ],
+)
+def test_what_may_be_data_touches_each_case_with_code_of_the_user(file):
+    assert touched_by(file) == {OURS: f"{file} may be data, and model:build may read it"}
 
 
 @pytest.mark.parametrize("file", ["other_model.py", "docs/conf.py", "tests/shapes.py"])

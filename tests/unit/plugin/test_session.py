@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from ddp_perf.errors import LaunchError
@@ -116,6 +119,23 @@ def test_save_baseline_stores_the_session_with_its_mode_and_reason(project):
     for case in project.stored().values():
         assert len(case.history("step_time").at_level) == 1
         assert [entry.reason for entry in case.log] == ["wider layers"]
+
+
+def test_a_directory_that_cannot_store_the_session_is_refused_before_the_first_launch(
+    project, monkeypatch
+):
+    project.store()
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != "baselines" and access(path, mode)
+    )
+
+    refused = project.run("--save-baseline=append")
+
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*baselines: cannot be written, so no baseline could be stored*"])
+    assert not any(launcher.asked for launcher in project.launchers)
+    assert project.run("-k", "latency and ws1").ret == pytest.ExitCode.OK  # it stores nothing
 
 
 def test_results_name_the_command_that_measures_each_case_again(project):

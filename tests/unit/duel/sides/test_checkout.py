@@ -61,13 +61,18 @@ def test_a_project_in_a_directory_of_the_repository_has_that_root(project):
         assert (prepared.root / "bench_configs" / "a.yaml").is_file()
 
 
-@pytest.mark.parametrize("damage", ["changed", "removed", "without git", "half"])
+@pytest.mark.parametrize("damage", ["changed", "changed unseen", "removed", "without git", "half"])
 def test_a_damaged_checkout_is_made_again(project, cache, damage):
     whole = files_of("main", project.path)
     entry = cache / "checkouts" / project.first
     model = entry / "content" / "model.py"
     if damage == "changed":
         model.write_text("STEPS = 99\n")
+    elif damage == "changed unseen":  # size and time are those of before
+        before = model.stat()
+        model.write_text("STEPS = 9\n")
+        os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert model.stat().st_size == before.st_size
     elif damage == "removed":
         model.unlink()
     elif damage == "without git":

@@ -54,6 +54,21 @@ def test_the_job_starts_each_node_once():
     }
 
 
+def test_the_network_policy_lets_the_pods_of_launches_reach_each_other_alone():
+    policy = yaml.safe_load(EXAMPLE.with_name("network_policy.yaml").read_text(encoding="utf-8"))
+    template = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    labels = job(template)["spec"]["template"]["metadata"]["labels"]
+
+    assert policy["metadata"]["namespace"] == template["metadata"]["namespace"]
+    [rule] = policy["spec"]["ingress"]
+    for selector in (
+        policy["spec"]["podSelector"],
+        *(each["podSelector"] for each in rule["from"]),
+    ):
+        assert selector["matchLabels"].items() <= labels.items()
+        assert "ddp-perf" in selector["matchLabels"].values()
+
+
 def test_pods_find_pod_0_by_its_name():
     manifest, service = job(), render_service("ddp-perf-1-0", "1234")
 
