@@ -224,7 +224,7 @@ def _of_clocks(measurement: Measurement) -> list[str]:
 def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:
     """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
     return (
-        f"if nothing became slower, the probability of any REGRESSION in a session is"
+        f"if nothing became slower, the probability of any REGRESSION here is"
         f" {short_percent(false_alarm_rate)} (of each verdict {short_percent(alpha)})"
     )
 

@@ -20,7 +20,7 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
 
     project.run().stdout.fnmatch_lines(
         [
-            "if nothing became slower, the probability of any REGRESSION in a session is 1 %"
+            "if nothing became slower, the probability of any REGRESSION here is 1 %"
             f" (of each verdict {100 * each:.3g} %)"
         ]
     )
