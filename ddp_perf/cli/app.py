@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from ddp_perf.cli.advise import advise_training
 from ddp_perf.cli.audit import audit
@@ -34,25 +36,49 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(init)
-app.command("try", cls=ScriptCommand)(try_script)
-app.command()(compare)
-app.command()(judge)
-app.command()(audit)
-app.command()(doctor)
-app.command()(explain)
-app.command()(report)
-app.command()(selftest)
-app.command()(duel)
-app.command()(predict)
-app.command("advise")(advise_training)
-app.command("plan")(plan_fleet)
-app.command()(trace)
-app.command()(sweep)
-app.add_typer(baseline, name="baseline")
-app.add_typer(history, name="history")
-app.command()(bisect_range)
-app.command()(bisect)
+# Each command by its panel of --help, with a line that a terminal of 80 columns does not cut off.
+_PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
+    "Most used": {
+        "init": (init, "Write the tests, a suite and a workload of a project"),
+        "try": (try_script, "Measure a training script as it is, in one short run"),
+        "duel": (duel, "Measure two versions in alternation, here and now"),
+        "bisect": (bisect, "Find the commit or the package that made a case slower"),
+        "explain": (explain, "Show where the time of a step goes, and why it changed"),
+        "doctor": (doctor, "Check this machine before it measures"),
+    },
+    "Sessions and baselines": {
+        "report": (report, "Write the page of a session, and its files"),
+        "compare": (compare, "Judge results files by results of older code"),
+        "judge": (judge, "Judge results files by the stored baselines"),
+        "baseline": (baseline, "Show and store baselines; acknowledge a regression"),
+        "history": (history, "Show each case over its sessions"),
+        "bisect-range": (bisect_range, "Name the commits between which a case changed"),
+    },
+    "Predict and plan": {
+        "predict": (predict, "Predict step times at more ranks"),
+        "advise": (advise_training, "Choose how to train a model on given machines"),
+        "sweep": (sweep, "Find the best setting of a case"),
+        "plan": (plan_fleet, "Plan how a fleet of machines is gated every night"),
+    },
+    "Checks and traces": {
+        "selftest": (selftest, "Measure what the gate detects on this machine"),
+        "audit": (audit, "Check the figures of files by arithmetic"),
+        "trace": (trace, "Analyse traces of torch.profiler"),
+    },
+}
+
+
+def _add_commands() -> None:
+    for panel, commands in _PANELS.items():
+        for name, (command, line) in commands.items():
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name, short_help=line, rich_help_panel=panel)
+                continue
+            kind = ScriptCommand if command is try_script else typer.core.TyperCommand
+            app.command(name, cls=kind, short_help=line, rich_help_panel=panel)(command)
+
+
+_add_commands()
 
 
 def _show_version(wanted: bool) -> None:

@@ -12,6 +12,8 @@ import typer.core
 
 from ddp_perf.errors import DdpPerfError
 
+_WHOLE = 1000  # characters: a line of help is wrapped, and never cut off
+
 
 class ExitCode(enum.IntEnum):
     """The result of a command, for scripts. Typer's code for usage, 2, has another meaning here."""
@@ -34,6 +36,19 @@ class CommandGroup(typer.core.TyperGroup):
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by their panels, in the order in which they were added."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None  # it is listed
+            panel = getattr(command, "rich_help_panel", None)
+            rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
+            rows.append((name, command.get_short_help_str(_WHOLE)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):

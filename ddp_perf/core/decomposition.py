@@ -126,4 +126,5 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.communication_s or not self.sees_communication:
             return None
-        return 1 - (self.terms["exposed"] + self.terms["interference"]) / self.communication_s
+        cost_s = self.terms["exposed"] + max(0.0, self.terms["interference"])
+        return 1 - cost_s / self.communication_s

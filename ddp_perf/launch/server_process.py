@@ -116,11 +116,30 @@ class ServerProcess:
                 return hello.runtime
             why = f"no answer in {START_S:.0f} s; its process is {self._state()}"
         except (EOFError, ConnectionError):
+            code = self._exit_code()
             self.close()  # it may still write the reason
-            why = self.output_tail(1)
+            why = self._why_ended(code)
         raise LaunchError(
             f"the forkserver ({interpreter}), which starts the ranks, did not start: {why}"
         )
+
+    def _exit_code(self) -> int | None:
+        """Return the exit code of a server that ends by itself, or None if it does not."""
+        try:
+            return self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _why_ended(self, code: int | None) -> str:
+        """Return why a server ended at its start: its signal, its last line, or its exit code."""
+        last = self.output_tail(1)
+        if code is None:
+            return last or "it closed its connection, and did not end"
+        if code >= 0:
+            return last or f"it ended with exit code {code}, and wrote nothing"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = " (out of memory? see the kernel's log)" if code == -signal.SIGKILL else ""
+        return f"it was killed by {name}{hint}" + (f"; its last line: {last}" if last else "")
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
         """Return the outcome of the launch. Raises ServerLostError."""

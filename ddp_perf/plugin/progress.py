@@ -51,7 +51,7 @@ class TerminalProgress:
         self._pending.add(plan)
         if self._capture is not None:
             self._stack.enter_context(self._capture.global_and_fixture_disabled())
-        when = self._left("about {}") or "not timed before"
+        when = self._left("about {}") or "for how long a stored session will show"
         self.say(f"{suite}: {counted(len(plan), 'launch')}, {when}")
         if sys.stdout.isatty() and not self._quiet:
             from ddp_perf.render.live_bar import LiveBar  # rich is slow, and collection needs none

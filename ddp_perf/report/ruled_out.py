@@ -88,8 +88,8 @@ def _needs(findings: Sequence[Finding]) -> list[str]:
     if waiting:
         assumed = max(found.verdict.assumed_sd or 0.0 for found in waiting)
         lines.append(
-            f"{_cases(waiting)}: sessions are assumed to differ by {short_percent(assumed)}, until"
-            f" {LEAST_SESSIONS} are stored"
+            f"{_cases(waiting)}: how much sessions differ is unknown before {LEAST_SESSIONS} are"
+            f" stored; {short_percent(assumed)} is assumed"
         )
     if by_sessions:
         lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")

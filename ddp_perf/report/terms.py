@@ -58,10 +58,6 @@ def hidden_share(step: Decomposition) -> float | None:
     """Return the share of the communication that costs the step nothing.
 
     It is 0, and never less, if communication costs more beside computation than alone: the terms
-    show what it costs. It is never more than 1, since interference is not below 0. None: unknown,
-    or there is no communication.
+    show what it costs. None: unknown, or there is no communication.
     """
-    if step.hidden_share is None or not step.communication_s:
-        return None
-    cost_s = step.terms["exposed"] + max(0.0, step.terms["interference"])
-    return max(0.0, 1 - cost_s / step.communication_s)
+    return None if step.hidden_share is None else max(0.0, step.hidden_share)

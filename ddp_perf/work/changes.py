@@ -48,7 +48,19 @@ def work_changes(old: StepWork, new: StepWork) -> tuple[WorkChange, ...]:
         *_compilation_changes(old, new, sites),
         *_model_changes(old.structure, new.structure),
     ]
-    return tuple(sorted(changes, key=lambda change: (not grows(change), -_weight(change))))
+    flop_s = _seconds_per_flop(old)
+    return tuple(sorted(changes, key=lambda change: (not grows(change), -_weight(change, flop_s))))
+
+
+def _seconds_per_flop(work: StepWork) -> float:
+    """Return the nominal seconds of a FLOP: those of a step take at least as long as its dispatch.
+
+    So a third more FLOPs come before a few more small operations, also of a small model.
+    """
+    flops = sum(one.flops for one in work.operations)
+    operations = sum(one.count for one in work.operations)
+    dispatch_s = operations * _SECONDS_EACH["operation"]
+    return max(_SECONDS_PER_FLOP, dispatch_s / flops) if flops else _SECONDS_PER_FLOP
 
 
 def grows(change: WorkChange) -> bool:
@@ -70,7 +82,7 @@ def _in_order_of_cost(change: WorkChange) -> tuple[int, int]:
     return change.before, change.after
 
 
-def _weight(change: WorkChange) -> float:
+def _weight(change: WorkChange, flop_s: float) -> float:
     if change.moved_from is not None:
         return 0.0
     per_byte = _SECONDS_PER_SENT_BYTE if change.kind == "collective" else _SECONDS_PER_BYTE
@@ -78,9 +90,9 @@ def _weight(change: WorkChange) -> float:
         return abs(change.after - change.before) * _SECONDS_PER_KEPT_BYTE
     if change.kind in ("memory", "model"):
         return 0.0
-    seconds = abs(change.bytes) * per_byte + abs(change.flops) * _SECONDS_PER_FLOP
+    seconds = abs(change.bytes) * per_byte + abs(change.flops) * flop_s
     number = abs(change.after - change.before)
-    each = _SECONDS_PER_FLOP if change.unit == "FLOPs" else _SECONDS_EACH[change.kind]
+    each = flop_s if change.unit == "FLOPs" else _SECONDS_EACH[change.kind]
     if change.kind == "operation" and not seconds:
         each = _SECONDS_OF_A_VIEW
     return seconds + number * each

@@ -14,7 +14,7 @@ from ddp_perf.work.baseline import StoredWork, WorkBaseline, torch_minor
 from ddp_perf.work.changes import grows, shrinks, work_changes
 from ddp_perf.work.edited_lines import edited_lines
 from ddp_perf.work.options import option_changes
-from ddp_perf.work.text import change_sentence, in_all
+from ddp_perf.work.text import change_sentence, in_all, more_flops
 from ddp_perf.work.values import WorkChange, WorkVerdict
 
 # Of the operations of a step. A call takes about a tenth of the time in which the host dispatches
@@ -112,7 +112,8 @@ def _outcome(old: StepWork, new: StepWork, changes: Sequence[WorkChange]) -> tup
     more = [change for change in changes if grows(change)]
     less = [change for change in changes if shrinks(change)]
     if more:
-        return Outcome.REGRESSION, _sentence("the step does more work than stored", more)
+        text = f"the step does more work than stored{more_flops(old, new)}"
+        return Outcome.REGRESSION, _sentence(text, more)
     if other := _other_work(old, new):
         return Outcome.REGRESSION, _sentence(
             f"the step does other work than stored: {other}", less or changes

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
-from ddp_perf.render.units import counted, prefixed_number, short_number
+from ddp_perf.render.units import counted, prefixed_number, rounded_percent, short_number
 from ddp_perf.work.values import Place, WorkChange, WorkVerdict
 
 _UNITS = {"bytes", "FLOPs"}
 MOST_LINES = 3  # edited ones that are named
+_LEAST_SHARE = 0.0005  # below it a percentage is rounded to 0
+_MOST_TIMES = 10  # as much: beyond it a percentage says nothing
 
 
 def change_sentence(change: WorkChange) -> str:
@@ -48,16 +50,40 @@ def bytes_text(size: int) -> str:
 
 
 def in_all(old: StepWork, new: StepWork) -> str:
-    """Return the totals of two steps: ``92 → 93 operations, 671M FLOPs, 76 → 77.1 MB moved``."""
-    then, now = (sum(one.count for one in work.operations) for work in (old, new))
-    operations = _both(f"{then:,}", f"{now:,}")
-    flops = _both(*(prefixed_number(_flops(work)) for work in (old, new)))
-    moved = _both(*(bytes_text(_traffic(work)) for work in (old, new)))
-    return f"{operations} operations, {flops} FLOPs, {moved} moved"
+    """Return the totals of two steps, first what changed most: ``671M → 893M FLOPs (+33 %), …``."""
+    totals: tuple[tuple[Callable[[StepWork], int], Callable[[int], str], str], ...] = (
+        (_flops, prefixed_number, "FLOPs"),
+        (_operations, "{:,}".format, "operations"),
+        (_traffic, bytes_text, "moved"),
+    )
+    parts = []
+    for total, written, what in totals:
+        then, now = total(old), total(new)
+        texts = [f"{_both(written(then), written(now))} {what}", *_percent(then, now)]
+        parts.append((abs(now - then) / max(then, 1), " ".join(texts)))
+    parts.sort(key=lambda part: -part[0])
+    return ", ".join(text for _, text in parts)
+
+
+def more_flops(old: StepWork, new: StepWork) -> str:
+    """Return how many more FLOPs a step computes than before: ``, +33 % FLOPs``; else ""."""
+    then, now = _flops(old), _flops(new)
+    if not then or now < (1 + _LEAST_SHARE) * then:
+        return ""
+    return f", +{rounded_percent(now / then - 1)} FLOPs"
+
+
+def _percent(then: int, now: int) -> Iterator[str]:
+    if then and then != now and now < _MOST_TIMES * then:
+        yield f"({_sign(now - then)}{rounded_percent(abs(now / then - 1))})"
 
 
 def _both(then: str, now: str) -> str:
     return now if then == now else f"{then} → {now}"
+
+
+def _operations(work: StepWork) -> int:
+    return sum(one.count for one in work.operations)
 
 
 def _flops(work: StepWork) -> int:

@@ -131,7 +131,9 @@ def _detail(row: DuelRow, report: DuelReport, width: int) -> list[str]:
     ]
     seen = smallest_seen(row)
     if row.verdict == DuelOutcome.UNDECIDED.value and seen is not None:
-        paragraphs.append(f"it finds a slow-down of {effect_text(seen)} or more, nine times in ten")
+        paragraphs.append(
+            f"a whole budget of pairs finds a slow-down of {effect_text(seen)} nine times in ten"
+        )
     body = wrapped(paragraphs, width - 2)
     for failed in row.failures:
         described = describe_launch_failure(failed.failure, remark=WHOLE_IN_JSON)

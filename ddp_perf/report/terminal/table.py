@@ -194,9 +194,9 @@ def forming_lines(result: SuiteResult) -> list[str]:
             lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
     when = "at least 12 hours later" + (" or on another host" if result.environment.pool else "")
     return [
-        f"the reference of {counted(len(cases), 'case')} lacks {counted(missing, 'session')} of"
-        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one {when}, if it is"
-        " neither slower nor faster"
+        f"{counted(len(cases), 'case')}: the level rests on"
+        f" {counted(REFERENCE_SESSIONS - missing, 'session')} of {REFERENCE_SESSIONS};"
+        f" --save-baseline=append adds one {when}, if that is neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]
 

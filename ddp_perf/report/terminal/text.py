@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
-from ddp_perf.render.units import counted, percent_change
+from ddp_perf.render.units import counted, percent_change, short_percent
 from ddp_perf.report.terminal.script import step_line
 from ddp_perf.report.terminal.utilisation import utilisation_lines
 from ddp_perf.session.figures import CallFigures, CaseFigures, figures_alone
@@ -223,8 +223,8 @@ def _of_clocks(measurement: Measurement) -> list[str]:
 def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:
     """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
     return (
-        f"false alarms: {false_alarm_rate:.1%} of the sessions in which nothing became slower have"
-        f" a REGRESSION (each verdict {alpha:.2%})"
+        f"if nothing became slower, the probability of any REGRESSION here is"
+        f" {short_percent(false_alarm_rate)} (of each verdict {short_percent(alpha)})"
     )
 
 

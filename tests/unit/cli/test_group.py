@@ -34,3 +34,17 @@ def test_without_a_command_the_help_is_shown(words):
 
     assert done.exit_code == ExitCode.USAGE
     assert done.stderr == CliRunner().invoke(app, [*words, "--help"]).stdout
+
+
+def test_the_help_has_panels_with_the_most_used_commands_first_and_nothing_cut_off():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    panels = shown.partition("Most used:\n")[2].split("\n\n")
+
+    first = [line.split()[0] for line in panels[0].splitlines()]
+    assert first == ["init", "try", "duel", "bisect", "explain", "doctor"]
+    assert len(panels) == 4
+    assert not any("..." in panel for panel in panels)
+    lines = [line for panel in panels for line in panel.splitlines() if line.startswith("  ")]
+    assert len(lines) == 19  # one line each
+    below = CliRunner().invoke(app, ["baseline", "--help"], env={"COLUMNS": "80"}).stdout
+    assert "..." not in below.partition("Commands:")[2]

@@ -41,6 +41,26 @@ def test_the_device_order_does_not_matter_otherwise(environ, tier):
         runtime(environ, tier=tier)
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("kill -KILL $$", r"it was killed by SIGKILL \(out of memory\? see the kernel's log\)"),
+        ("echo half a line; kill -TERM $$", "it was killed by SIGTERM; its last line: half a line"),
+        ("echo no torch here >&2; exit 1", "no torch here"),
+        ("exit 3", "it ended with exit code 3, and wrote nothing"),
+    ],
+    ids=["killed", "killed with output", "refuses", "silent"],
+)
+def test_a_server_that_does_not_start_has_its_reason(tmp_path, script, why):
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!/bin/sh\n{script}\n")
+    interpreter.chmod(0o755)
+    launcher = ForkserverLauncher(interpreter=str(interpreter))
+
+    with contextlib.closing(launcher), pytest.raises(LaunchError, match=f"did not start: {why}$"):
+        launcher.runtime(make_case())
+
+
 def test_the_settings_of_a_server_override_the_users_environment():
     theirs = {
         "PYTORCH_NVML_BASED_CUDA_CHECK": "0",

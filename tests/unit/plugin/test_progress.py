@@ -91,7 +91,7 @@ class TestLog:
 
         log.begin(plan)
         log.launch(plan[:4])
-        assert log.lines == ["ddp: quick: 6 launches, not timed before"]
+        assert log.lines == ["ddp: quick: 6 launches, for how long a stored session will show"]
 
         log.launch(plan[4:5], step_s=0.014)
         log.launch(plan[5:])

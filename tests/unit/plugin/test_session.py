@@ -26,8 +26,8 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
 
     project.run().stdout.fnmatch_lines(
         [
-            "false alarms: 1.0% of the sessions in which nothing became slower have a REGRESSION"
-            f" (each verdict {each:.2%})"
+            "if nothing became slower, the probability of any REGRESSION here is 1 %"
+            f" (of each verdict {100 * each:.3g} %)"
         ]
     )
     assert project.results()["tiny"].alpha == pytest.approx(each)

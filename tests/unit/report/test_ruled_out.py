@@ -91,7 +91,7 @@ def test_a_session_without_any_bound_has_no_line(outcome):
     [
         (
             [{"assumed_sd": 0.03}] * 2,
-            ["2 cases: sessions are assumed to differ by 3 %, until 3 are stored"],
+            ["2 cases: how much sessions differ is unknown before 3 are stored; 3 % is assumed"],
         ),
         (
             [{"more_sessions": 1}, {}],

@@ -100,7 +100,8 @@ ONLY_LESS = set(MORE) - {"FLOPs", "a collective", "parameters"}
 def test_more_of_anything_is_a_regression(what):
     verdict = judged(USUAL, MORE[what])
     assert verdict.outcome is Outcome.REGRESSION
-    assert verdict.reason.startswith("the step does more work than stored: ")
+    share = ", +0.1 % FLOPs" if what == "FLOPs" else ""
+    assert verdict.reason.startswith(f"the step does more work than stored{share}: ")
 
 
 @pytest.mark.parametrize("what", sorted(ONLY_LESS))
@@ -282,12 +283,29 @@ def test_the_reason_of_a_red_case_names_a_change_that_decides(old, new):
         assert deciding[0].what in verdict.reason
 
 
+def test_a_third_more_flops_come_first_with_their_share_of_the_step():
+    """A model so small that each of its operations costs as much as any other."""
+    old = make_work((SITE, {"name": "aten.mm", "count": 12, "flops": 8 * 10**8}))
+    more = make_work(
+        (SITE, {"name": "aten.mm", "count": 16, "flops": 10_640 * 10**5}),
+        (SITE, {"name": "aten.add", "count": 7}),
+    )
+
+    verdict = judged(old, more)
+
+    assert verdict.reason.startswith(
+        "the step does more work than stored, +33 % FLOPs: +4 aten.mm (float32), +264M FLOPs"
+    )
+    assert [change.name for change in verdict.changes] == ["aten.mm", "aten.add"]
+    assert "in all 12 → 23 operations (+92 %), 800M → 1.06G FLOPs (+33 %)" in verdict.reason
+
+
 def test_the_site_of_an_added_line_is_named():
     added = make_site(43, "x = x.contiguous()")
     verdict = judged(USUAL, make_work(MM, (added, {"count": 2, "written": 134 * 10**6})))
     assert verdict.reason.endswith(
         "+2 aten.clone (float32), +134 MB, in forward (my_model.py:43 Block.forward);"
-        " in all 2 → 4 operations, 1,000 FLOPs, 100 bytes → 134 MB moved"
+        " in all 100 bytes → 134 MB moved, 2 → 4 operations (+100 %), 1,000 FLOPs"
     )
 
 

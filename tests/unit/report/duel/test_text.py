@@ -190,7 +190,7 @@ def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
     case = make_case_duel(UNDECIDED)
     metric = make_metric_duel(case.cases.b, UNDECIDED, more_pairs=40, minimum_detectable=0.062)
     lines = shown(msgspec.structs.replace(case, metrics=(metric,))).splitlines()
-    assert "  it finds a slow-down of 6.2 % or more, nine times in ten" in lines
+    assert "  a whole budget of pairs finds a slow-down of 6.2 % nine times in ten" in lines
     assert lines[-2] == "about 40 more pairs would decide 1 case"
     assert lines[-1] == "next: ddp-perf duel main . --budget 3m"
 

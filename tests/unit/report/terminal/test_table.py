@@ -217,7 +217,7 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     row = next(i for i, line in enumerate(lines) if line.startswith("ddp-ws2"))
     assert lines[row + 1 : row + 4] == [
         "step time: slower by at most 30 % in 2 of 2 cases (99.5 % confidence each)",
-        "1 case: sessions are assumed to differ by 3 %, until 3 are stored",
+        "1 case: how much sessions differ is unknown before 3 are stored; 3 % is assumed",
         "INCONCLUSIVE, too few sessions: ddp-ws2: step time 1.050 × (at most +30 %)",
     ]
 
@@ -322,8 +322,9 @@ def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(re
 
     def line(cases, sessions):
         return (
-            f"the reference of {cases} lacks {sessions} of 5: --save-baseline=append adds one at"
-            " least 12 hours later, if it is neither slower nor faster"
+            f"{cases}: the level rests on {sessions} of 5;"
+            " --save-baseline=append adds one at least 12 hours later, if that is neither slower"
+            " nor faster"
         )
 
     one, other = (
@@ -335,10 +336,10 @@ def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(re
     )
     newer = make_finding(TWO, Outcome.PASS, metric="energy", sessions=4)
 
-    assert lines(*one, *other) == [line("2 cases", "2 sessions")]
+    assert lines(*one, *other) == [line("2 cases", "3 sessions")]
     assert lines(*one, newer) == [
-        line("1 case", "1 session"),
-        line("1 case", "2 sessions"),
+        line("1 case", "4 sessions"),
+        line("1 case", "3 sessions"),
     ]
     assert lines(make_finding(ONE, Outcome.PASS, sessions=5)) == []
     assert lines(make_finding(ONE, Outcome.NO_BASELINE, sessions=0)) == []
