@@ -162,7 +162,9 @@ def test_every_console_block_states_whether_it_is_run(name):
 
 def command_options(group, words=()):
     """Return the options of each command, by its words: ("baseline", "ack") → {"--until", …}."""
-    found = {words: {opt for parameter in group.params for opt in parameter.opts} | {"--help"}}
+    found = {words: {"--help"}}
+    for parameter in group.params:
+        found[words].update(parameter.opts, parameter.secondary_opts)
     for name, command in getattr(group, "commands", {}).items():
         found |= command_options(command, (*words, name))
     return found

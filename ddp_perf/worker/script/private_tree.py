@@ -16,7 +16,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,10 +43,11 @@ class PrivateTree:
         self._roots = tuple(f"{os.path.realpath(root)}/" for root in (os.getcwd(), *roots))
         temporary = os.path.realpath(tempfile.gettempdir())
         self._nobodys = ("/dev/", "/proc/", f"{temporary}/", os.path.expanduser("~/."))
-        self._outside: dict[str, None] = {}
+        self._outside: dict[str, bool] = {}  # by path: whether it was there before
         self._is_entered = False
         self._busy = threading.local()  # its own calls raise audit events, too
-        self._began = time.time()
+        Path(self._lock).touch()
+        self._began = os.stat(self._lock).st_ctime  # by the clock that files have
         # By audit event: what becomes of a link at the end of a path, which arguments are paths,
         # and whether the last one is a folder that they begin at.
         self._acts: dict[str, tuple[Callable[[str], None], tuple[int, ...], bool]] = {
@@ -97,8 +97,12 @@ class PrivateTree:
         return sorted(path.removeprefix(inner).removeprefix(others) for path in own)
 
     def changed_outside(self) -> list[str]:
-        """Return the user's files that the script opened to write, or that a link led it to."""
-        found = {*self._outside}
+        """Return the user's files that the script changed or removed, as far as it is known."""
+        found = {
+            path
+            for path, was_there in self._outside.items()
+            if (os.lstat(path).st_ctime > self._began if os.path.lexists(path) else was_there)
+        }
         for place, _, names in os.walk(self._work):
             # Next to the script others write, too, such as the log of pytest.
             for path in (os.path.join(place, name) for name in names if place != self._work):
@@ -201,7 +205,7 @@ class PrivateTree:
 
     def _note(self, path: str) -> None:
         if path.startswith(self._roots) or not path.startswith(self._nobodys):
-            self._outside[path] = None
+            self._outside.setdefault(path, os.path.lexists(path))
 
     def _before_c(self, name: str) -> Callable[..., Any]:
         """Return what wraps a function that writes to its second argument, ``name``, in C++."""

@@ -31,10 +31,19 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tree(project, tmp_path):
-    """The tree, entered."""
+    """The tree, entered. What is changed now has a later time than the tree."""
     one = PrivateTree(tmp_path / "launch" / "scratch", [str(project)])
+    first = changed(tmp_path / "clock")
+    while changed(tmp_path / "clock") == first:
+        pass
     with one.entered():
         yield one
+
+
+def changed(file):
+    """Change a file, and return the time that it has then: the clock ticks every few ms."""
+    file.write_text("")
+    return file.stat().st_ctime_ns
 
 
 @pytest.fixture
@@ -146,13 +155,24 @@ def test_what_reaches_the_user_is_listed(tree, project, monkeypatch):
     with open("data/train.txt", "r+") as file:
         file.write("T")
     os.makedirs("runs/last", exist_ok=True)
-    os.utime(project / "runs" / "last" / "model.pt", (2**33, 2**33))  # later than the beginning
     later = "open('runs/last/model.pt', 'r+').write('T')"
     subprocess.run([sys.executable, "-c", later], check=True)
 
     names = ("data/train.txt", "log.txt", "runs/last/model.pt", "runs/new.pt")
     assert tree.changed_outside() == [str(project / name) for name in names]
     assert (project / "runs" / "new.pt").read_text() == "new"
+
+
+def test_only_what_was_changed_is_listed(tree, project, monkeypatch):
+    """What was opened to write and not written, or is gone again, is not; what it removed is."""
+    monkeypatch.setattr(private_tree, "_LARGEST_COPY", 0)
+
+    open("data/train.txt", "r+").close()
+    save(project / "new.pt")
+    os.replace(project / "new.pt", project / "newer.pt")
+    (project / "log.txt").unlink()
+
+    assert tree.changed_outside() == [str(project / "log.txt"), str(project / "newer.pt")]
 
 
 def test_temporary_files_and_caches_are_not_listed(tree, tmp_path):
