@@ -259,6 +259,12 @@ def compile_id() -> str:
     return str(torch._guards.CompileContext.current_compile_id())
 
 
+def recompile_reason(attempt: Any) -> str | None:
+    """Return why a function was compiled again, or None: 2.6 does not record it."""
+    reason: str | None = getattr(attempt, "recompile_reason", None)
+    return reason
+
+
 def frames_not_captured(
     attempts: Sequence[Any], unimplemented: Mapping[str, int]
 ) -> Iterator[tuple[str, list[FrameSummary]]]:

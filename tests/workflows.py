@@ -217,8 +217,12 @@ def run_gitlab(forge, job, *, shell="bash", env=None, needs=None, commit="main")
     }
     options = ["-eo", "pipefail"] if shell == "bash" else ["-e"]
     script = "\n".join(file[job]["script"])
-    done = forge.shell([shell, *options, "-c"], script, root, stated | (env or {}))
+    words, variables = [shell, *options, "-c"], stated | (env or {})
+    done = forge.shell(words, script, root, variables)
     ended.code, ended.output = done.returncode, done.stdout
+    if "after_script" in file[job]:  # in a shell of its own, whatever the first one ended with
+        done = forge.shell(words, "\n".join(file[job]["after_script"]), root, variables)
+        assert done.returncode == 0, done.stdout
     for path in file[job].get("artifacts", {}).get("paths", []):
         if (root / path).exists():
             _copy(root / path, forge.artifacts / job)

@@ -19,6 +19,7 @@ from ddp_perf.torch_compat import (
     flight_recorder_variable,
     ieee_products,
     numerics,
+    recompile_reason,
     set_tf32,
 )
 
@@ -202,3 +203,12 @@ def test_cudnn_version_is_none_without_cudnn(monkeypatch):
     monkeypatch.delattr(torch._C, "_cudnn", raising=False)
 
     assert cudnn_version() is None
+
+
+@pytest.mark.parametrize(
+    ("attempt", "reason"),
+    [(SimpleNamespace(recompile_reason="a size"), "a size"), (SimpleNamespace(), None)],
+    ids=["recorded", "2.6"],
+)
+def test_the_reason_of_a_recompilation_is_none_where_torch_records_none(attempt, reason):
+    assert recompile_reason(attempt) == reason

@@ -1,4 +1,4 @@
-"""What a machine can decide at this moment, in one line: the short form of ``ddp-perf doctor``."""
+"""The short form of ``ddp-perf doctor``: what a machine can decide now, in one line."""
 
 from __future__ import annotations
 

@@ -25,7 +25,12 @@ from torch._dynamo.utils import (
 )
 
 from ddp_perf.core.work import Compilation, GraphBreak, StepWork
-from ddp_perf.torch_compat import CapturedMode, compile_id, frames_not_captured
+from ddp_perf.torch_compat import (
+    CapturedMode,
+    compile_id,
+    frames_not_captured,
+    recompile_reason,
+)
 from ddp_perf.worker.counted.captured_lines import lines_of, stack_of, users_line
 from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.origin import SourceLine
@@ -102,7 +107,7 @@ def _capture(step: Callable[[], None]) -> _Captured:
         ],
         recompilations=[
             (
-                _guard(one.recompile_reason),
+                _guard(recompile_reason(one)),
                 users_line([*callers.get(str(one.compile_id), ()), *lines_of([_definition(one)])]),
             )
             for one in again
