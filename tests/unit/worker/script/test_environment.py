@@ -44,6 +44,20 @@ def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
     assert len(ports) == 2
 
 
+def test_no_other_host_can_reach_the_store_of_a_script():
+    meeting = set_torchrun_variables(make_script_case(), 0, dist.HashStore())
+
+    port = f":{int(os.environ['MASTER_PORT']):04X}"
+    rows = [
+        line.split()
+        for table in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+        for line in table.read_text().splitlines()[1:]
+    ]
+    listening = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(port)]
+    assert listening == ["0100007F" + port]  # 127.0.0.1
+    del meeting
+
+
 def test_scratch_is_home_and_temporary_and_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # and back
     before = tempfile.gettempdir()
