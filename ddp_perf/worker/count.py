@@ -8,13 +8,17 @@ import resource
 import msgspec
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Placement
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.system.host.control_group import memory_limit
-from ddp_perf.torch_compat import captures_under_modes, compiles_by_itself, foreach_on_cpu
+from ddp_perf.torch_compat import (
+    BaseTorchDispatchMode,
+    captures_under_modes,
+    compiles_by_itself,
+    foreach_on_cpu,
+)
 from ddp_perf.worker.counted.compilation import CapturedDryRun, add_compilation
 from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.lone_group import init_lone_group

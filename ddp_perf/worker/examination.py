@@ -28,7 +28,7 @@ class Examination:
 
     @property
     def left(self) -> bool:
-        """Whether this rank ended in the middle of what all ranks do together.
+        """True if this rank ended in the middle of what all ranks do together.
 
         They may wait for it in a collective, and would take any other one of it for that one.
         """
@@ -88,4 +88,4 @@ def _reason(error: BaseException) -> str:
 
 
 def _keep(result: RankResult) -> None:
-    """Deliver nothing: no supervisor waits for the times."""
+    """Ignore the times: no supervisor waits for them."""

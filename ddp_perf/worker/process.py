@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 import torch
-from torch._C._distributed_c10d import FileStore, Store
+from torch.distributed import FileStore, Store
 
 import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult

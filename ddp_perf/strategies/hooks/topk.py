@@ -6,7 +6,7 @@ import math
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket, ProcessGroup
+from torch.distributed import GradBucket, ProcessGroup
 from torch.futures import Future
 
 from ddp_perf.core.strategy import TopKHook

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ddp_perf.torch_compat.internals import number_of
+
 ACCUMULATION = "torch::autograd::AccumulateGrad"  # the node of a parameter
 
 
@@ -27,7 +29,7 @@ def count_nodes(loss: torch.Tensor, note_use: Callable[[torch.Tensor, int], None
             if following is None:
                 continue
             if following.name() == ACCUMULATION:
-                note_use(following.variable, node._sequence_nr())
+                note_use(following.variable, number_of(node))
             if following not in seen:
                 seen.add(following)
                 waiting.append(following)

@@ -14,15 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-import torch._dynamo.config
-from torch._dynamo.utils import (
-    CompilationMetrics,
-    clear_compilation_metrics,
-    counters,
-    get_compilation_metrics,
-    graph_break_reasons,
-    set_compilation_metrics_limit,
-)
 
 from ddp_perf.core.work import Compilation, GraphBreak, StepWork
 from ddp_perf.torch_compat import (
@@ -31,6 +22,7 @@ from ddp_perf.torch_compat import (
     frames_not_captured,
     recompile_reason,
 )
+from ddp_perf.torch_compat.internals import dynamo_records, dynamo_settings
 from ddp_perf.worker.counted.captured_lines import lines_of, stack_of, users_line
 from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.origin import SourceLine
@@ -92,15 +84,16 @@ def _capture(step: Callable[[], None]) -> _Captured:
 
     _forget()
     with (
-        torch._dynamo.config.patch(optimize_ddp=False),
+        dynamo_settings().patch(optimize_ddp=False),
         torch.compiler.set_stance(force_backend=run_as_captured),
     ):
         for _ in range(COMPILED_STEPS):
             step()
-    attempts = get_compilation_metrics()
+    records = dynamo_records()
+    attempts = records.get_compilation_metrics()
     again = [one for one in attempts if _AGAIN.fullmatch(str(one.compile_id))]
     return _Captured(
-        graphs=counters["stats"]["unique_graphs"],
+        graphs=records.counters["stats"]["unique_graphs"],
         breaks=[
             (_break_reason(reason), users_line(lines_of(stack)))
             for reason, stack in _breaks(attempts)
@@ -117,22 +110,24 @@ def _capture(step: Callable[[], None]) -> _Captured:
 
 def _forget() -> None:
     """Forget what dynamo has captured and recorded so far."""
+    records = dynamo_records()
     torch.compiler.reset()
-    counters.clear()
-    graph_break_reasons.clear()
-    clear_compilation_metrics()
-    set_compilation_metrics_limit(_ATTEMPTS)
+    records.counters.clear()
+    records.graph_break_reasons.clear()
+    records.clear_compilation_metrics()
+    records.set_compilation_metrics_limit(_ATTEMPTS)
 
 
-def _breaks(attempts: Sequence[CompilationMetrics]) -> Iterator[tuple[str, Sequence[FrameSummary]]]:
+def _breaks(attempts: Sequence[Any]) -> Iterator[tuple[str, Sequence[FrameSummary]]]:
     """Yield the reason and the stack of each break, also where dynamo gave up the whole frame."""
-    for found in graph_break_reasons:
+    records = dynamo_records()
+    for found in records.graph_break_reasons:
         if found.graph_break:
             yield found.reason, found.user_stack
-    yield from frames_not_captured(attempts, counters["unimplemented"])
+    yield from frames_not_captured(attempts, records.counters["unimplemented"])
 
 
-def _definition(one: CompilationMetrics) -> FrameSummary:
+def _definition(one: Any) -> FrameSummary:
     """Return the first line of the function that is compiled."""
     return FrameSummary(
         str(one.co_filename), one.co_firstlineno, str(one.co_name), lookup_line=False

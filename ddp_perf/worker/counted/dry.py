@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch._prims_common import suggest_memory_format
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.errors import CountError
-from ddp_perf.torch_compat import infers_on_fake_tensors
+from ddp_perf.torch_compat import TorchDispatchMode, infers_on_fake_tensors
+from ddp_perf.torch_compat.internals import memory_format
 from ddp_perf.worker.counted.lone_group import finished
 from ddp_perf.worker.counted.structure import tensors as tensors_in
 
@@ -218,7 +217,7 @@ def _order(*tensors: torch.Tensor) -> torch.memory_format:
 
     The first tensor that has its channels last decides.
     """
-    orders = map(suggest_memory_format, tensors)
+    orders = map(memory_format, tensors)
     return next(
         (one for one in orders if one is not torch.contiguous_format), torch.contiguous_format
     )

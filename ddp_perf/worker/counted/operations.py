@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.core.launch import Collective
 from ddp_perf.core.work import CollectiveCount, Phase
+from ddp_perf.torch_compat import TorchDispatchMode
+from ddp_perf.torch_compat.internals import group_of_name, is_operator
 from ddp_perf.worker.counted.autograd_graph import count_nodes
 from ddp_perf.worker.counted.flops import operation_flops
 from ddp_perf.worker.counted.memory import MemoryTracker
@@ -125,7 +125,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, OpOverload) or func.namespace == "profiler":
+        if not is_operator(func) or func.namespace == "profiler":
             return func(*args, **kwargs)
         spot = self._finder.here()
         out = func(*args, **kwargs)
@@ -148,7 +148,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _add_operation(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, spot: Spot
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, spot: Spot
     ) -> None:
         name = func._schema.name.replace("::", ".")
         traffic = operation_traffic(name, func, args, kwargs, out)
@@ -163,7 +163,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
 
-def _by_name(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     names = (argument.name for argument in func._schema.arguments)
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
@@ -174,5 +174,5 @@ def _group_size(given: dict[str, Any]) -> int | None:
         group = dist.ProcessGroup.unbox(given["process_group"])
         size = group.size()
     else:
-        size = dist.distributed_c10d._resolve_process_group(given["group_name"]).size()
+        size = group_of_name(given["group_name"]).size()
     return None if size == dist.get_world_size() else size

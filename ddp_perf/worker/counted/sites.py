@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import os
@@ -17,18 +18,32 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ddp_perf.core.work import Site
+from ddp_perf.torch_compat.internals import (
+    backward_call,
+    module_call,
+    next_node,
+    node_at_work,
+    number_of,
+)
 from ddp_perf.worker.counted.autograd_graph import ACCUMULATION
 from ddp_perf.worker.counted.makers import Makers
 from ddp_perf.worker.counted.origin import PACKAGE, Origin, SourceLine, line_of, origin_of
 
 # The frames that show which module or optimizer is at work. None of them binds a name anew, so
 # reading its variables keeps no tensor alive.
-_MODULE_CALL: CodeType = nn.Module._wrapped_call_impl.__code__
 _OPTIMIZER_STEP: CodeType = Optimizer.profile_hook_step(lambda self: None).__code__
 _ZERO_GRAD: CodeType = inspect.unwrap(Optimizer.zero_grad).__code__
-_AT_WORK = frozenset({_MODULE_CALL, _OPTIMIZER_STEP, _ZERO_GRAD})
-_BACKWARD: CodeType = torch.autograd.graph._engine_run_backward.__code__
 _OURS = frozenset({Origin.WORKLOADS, Origin.STRATEGIES})
+
+
+@functools.cache
+def _at_work() -> frozenset[CodeType]:
+    return frozenset({module_call(), _OPTIMIZER_STEP, _ZERO_GRAD})
+
+
+@functools.cache
+def _backward() -> CodeType:
+    return backward_call()
 
 
 class Spot(NamedTuple):
@@ -57,7 +72,7 @@ class SpotFinder:
         """Forget the autograd nodes of earlier steps."""
         self._forward.clear()
         self._used_by.clear()
-        self._next = torch.autograd._get_sequence_nr()
+        self._next = next_node()
 
     def note_use(self, parameter: torch.Tensor, node: int) -> None:
         """Note that the autograd node with the number ``node`` uses ``parameter``."""
@@ -67,9 +82,9 @@ class SpotFinder:
         """Return the spot of the operation whose dispatch the caller handles."""
         spot = self._find(_Stack(sys._getframe(2)))
         # The operation's own nodes are already numbered.
-        for number in range(self._next, torch.autograd._get_sequence_nr()):
+        for number in range(self._next, next_node()):
             self._forward[number] = spot
-        self._next = torch.autograd._get_sequence_nr()
+        self._next = next_node()
         return spot
 
     def _find(self, stack: _Stack) -> Spot:
@@ -102,12 +117,12 @@ class SpotFinder:
         return next((self._paths[id(each)] for each in active if id(each) in self._paths), "")
 
     def _spot_of_node(self) -> Spot | None:
-        node: Any = torch._C._current_autograd_node()
+        node: Any = node_at_work()
         if node is None:
             return None
         if node.name() == ACCUMULATION:
             return self._forward.get(self._used_by.get(id(node.variable), -1))
-        number = node._sequence_nr()
+        number = number_of(node)
         # The node of a change of a view in place is made after that operation.
         return self._forward.get(number - 1 if node.name() == "CopySlices" else number)
 
@@ -125,9 +140,9 @@ class _Stack:
         while frame is not None and self.trainer is None and not (is_users and self.active):
             code = frame.f_code
             origin = origin_of(code.co_filename)
-            if code in _AT_WORK:
+            if code in _at_work():
                 self.active.append(frame.f_locals["self"])
-            elif code is _BACKWARD:
+            elif code is _backward():
                 self.before_backward = frame.f_back
                 return
             elif origin is Origin.TRAINER:

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.torch_compat import flight_recorder_entries, uncompiled
+from ddp_perf.torch_compat.internals import ddp_record
 from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.counted.noting import NotingMode
 from ddp_perf.worker.examination import Examination
@@ -103,10 +104,9 @@ def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:
     """
     if not isinstance(module, DistributedDataParallel):
         return {}
-    data: dict[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
     return {
         name: value
-        for name, value in data.items()
+        for name, value in ddp_record(module).items()
         if isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
     }
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ddp_perf.torch_compat.internals import is_wrapper
 from ddp_perf.worker.counted.structure import tensors
 
 # By the name of the operation, since no schema has it.
@@ -68,7 +68,7 @@ def operation_traffic(
 def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield the tensors with a storage that ``tensor`` consists of: itself, or a DTensor's part."""
     wrapper: Any = tensor
-    if is_traceable_wrapper_subclass(wrapper):
+    if is_wrapper(wrapper):
         for name in wrapper.__tensor_flatten__()[0]:
             for inner in tensors(getattr(tensor, name)):  # nothing for a DTensor's mesh
                 yield from plain_tensors(inner)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from ddp_perf.torch_compat.internals import occupy_gpu, unseen_by_modes
 from ddp_perf.worker.timing.clock import step_clock
 
 _CPU_SIZES = (64,)
@@ -30,7 +31,7 @@ class Products:
 
     def run(self) -> None:
         """Run ``count`` products. They slow the step, and no counter takes them for its work."""
-        with torch._C._DisableTorchDispatch():
+        with unseen_by_modes():
             for _ in range(self.count):
                 torch.mm(*self._factors, out=self._product)
 
@@ -40,7 +41,7 @@ class Products:
         if self._device.type == "cuda":
             # In a device-bound step the products follow each other without a gap. On an idle GPU
             # each would wait until the host launches it.
-            torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
+            occupy_gpu(_BUSY_CYCLES)
         one_s = lower_quartile(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
         self.count = max(1, round(seconds / one_s))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_perf.torch_compat import uncompiled
+from ddp_perf.torch_compat import TorchDispatchMode, uncompiled
 from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import Training
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.launch import Structure
+from ddp_perf.torch_compat.internals import set_ddp_rate
 from ddp_perf.worker.counted.structure import ddp_logging
 from ddp_perf.worker.probe.communication import communication_s
 from ddp_perf.worker.probe.host_reads import count_host_reads
@@ -99,12 +100,11 @@ def _ddp_times_each_step(module: nn.Module) -> Iterator[None]:
     if not isinstance(module, DistributedDataParallel):
         yield
         return
-    set_rate = module._set_ddp_runtime_logging_sample_rate
-    set_rate(1)  # type: ignore[no-untyped-call]
+    set_ddp_rate(module, 1)
     try:
         yield
     finally:
-        set_rate(_DDP_RATE)  # type: ignore[no-untyped-call]
+        set_ddp_rate(module, _DDP_RATE)
 
 
 def _unsynchronised(

@@ -15,28 +15,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._C._distributed_c10d import ProcessGroup, Work
+from torch.distributed import ProcessGroup, Work
 from torch.nn.parallel import DistributedDataParallel
 
-Note = Callable[[bool], None]  # its argument: whether the time before the call was a wait
+from ddp_perf.torch_compat.internals import BUFFER_BROADCAST, ISSUING_METHODS
 
-_ISSUING = (
-    "allreduce",
-    "allreduce_coalesced",
-    "broadcast",
-    "reduce",
-    "barrier",
-    "allgather",
-    "_allgather_base",
-    "allgather_into_tensor_coalesced",
-    "gather",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced",
-    "scatter",
-    "alltoall",
-    "alltoall_base",
-)
+Note = Callable[[bool], None]  # its argument: whether the time before the call was a wait
 
 
 @contextlib.contextmanager
@@ -48,11 +32,11 @@ def note_waits(module: nn.Module, note: Note) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner in (Work, torch.futures.Future):
             stack.enter_context(_patched(owner, "wait", note, lambda done: True))
-        for name in _ISSUING:
+        for name in ISSUING_METHODS:
             if hasattr(ProcessGroup, name):
                 stack.enter_context(_patched(ProcessGroup, name, note, lambda work: work is None))
         if isinstance(module, DistributedDataParallel):
-            stack.enter_context(_patched(module, "_sync_buffers", note, lambda done: True))
+            stack.enter_context(_patched(module, BUFFER_BROADCAST, note, lambda done: True))
         yield
 
 

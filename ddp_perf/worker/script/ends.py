@@ -7,6 +7,7 @@ import datetime
 import torch.distributed as dist
 
 from ddp_perf.core.case import Case
+from ddp_perf.torch_compat.internals import default_store
 from ddp_perf.worker.script.refusals import ended_apart
 
 _SHARE = 0.5  # of the step's deadline, after which the supervisor would report a hang
@@ -19,7 +20,7 @@ def await_other_ends(case: Case, rank: int, how: str, done: int) -> None:
     on would be taken for its partner. Raises ScriptError if another rank
     trains on, or trained for another number of steps.
     """
-    store = dist.distributed_c10d._get_default_store()
+    store = default_store()
     keys = {other: f"ddp_perf/ended/{other}" for other in range(case.world_size)}
     store.set(keys[rank], str(done))
     patience = datetime.timedelta(seconds=_SHARE * case.schedule.step_deadline_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     its port. Collective.
     """
     if rank == 0:
-        meeting = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
+        meeting = _loopback_store()
         store.set(_PORT, str(meeting.port))
     else:
         meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
@@ -47,6 +48,19 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
     return meeting
+
+
+def _loopback_store() -> TCPStore:
+    """Return a store that other hosts cannot reach: by itself it listens on all interfaces."""
+    listener = socket.create_server((_LOOPBACK, 0))
+    port: int = listener.getsockname()[1]
+    return TCPStore(
+        _LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),  # the store closes it
+    )
 
 
 @contextlib.contextmanager

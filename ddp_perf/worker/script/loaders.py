@@ -6,9 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
-
+from ddp_perf.torch_compat.internals import modes_disabled, worker_batches
 from ddp_perf.worker.script.patching import patched
 
 
@@ -18,10 +16,10 @@ def unrecorded_batches() -> Iterator[None]:
 
     Batches come when they are ready, in any order: two may come in one step, and none in the next.
     """
-    with patched(_MultiProcessingDataLoaderIter, "_get_data", _receive_unseen):
+    with patched(*worker_batches(), _receive_unseen):
         yield
 
 
 def _receive_unseen(receive: Callable[[Any], Any], loader: Any) -> Any:
-    with _disable_current_modes():
+    with modes_disabled():
         return receive(loader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -32,6 +33,15 @@ def trained_module(optimizers: Sequence[Optimizer]) -> nn.Module:
             choose = min if wanted else max
             return choose(replicas or holders, key=lambda module: sum(1 for _ in module.modules()))
     return nn.ParameterList(_parameters(optimizers[:1]))
+
+
+def gpu_of(optimizer: Optimizer | None) -> torch.device:
+    """Return the GPU of an optimizer's parameters; if none is on a GPU, the current one."""
+    parameters = [] if optimizer is None else _parameters([optimizer])
+    current = torch.cuda.current_device
+    return next((p.device for p in parameters if p.is_cuda), None) or torch.device(
+        "cuda", current()
+    )
 
 
 def replicas() -> list[DistributedDataParallel]:

@@ -31,7 +31,7 @@ from ddp_perf.worker.script.ends import await_other_ends
 from ddp_perf.worker.script.events import TorchEvents
 from ddp_perf.worker.script.forks import ForkMark
 from ddp_perf.worker.script.lines import line_here, line_in
-from ddp_perf.worker.script.module import replicas, strategy_of, trained_module
+from ddp_perf.worker.script.module import gpu_of, replicas, strategy_of, trained_module
 from ddp_perf.worker.script.patching import function_of, patched
 from ddp_perf.worker.script.settings import own_settings
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
@@ -111,14 +111,8 @@ class ScriptSteps(Generic[T]):
         return strategy_of(self.module, self._case.world_size)
 
     def used_gpu(self) -> torch.device:
-        """Return the GPU of the first optimizer's parameters; if it has none, the current one.
-
-        From now on the plan runs with it as the current device, and the script with its own.
-        """
-        optimizer = self._first()
-        groups = optimizer.param_groups if optimizer is not None else []
-        trained = [one.device for group in groups for one in group["params"] if one.is_cuda]
-        device = trained[0] if trained else torch.device("cuda", torch.cuda.current_device())
+        """Return the GPU that is trained on. From now on the plan has it as its current device."""
+        device = gpu_of(self._first())
         self._own_device = torch.cuda.device(device)
         return device
 
@@ -340,7 +334,10 @@ class ScriptSteps(Generic[T]):
         if not dist.is_initialized():
             raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
         if case.world_size > 1:
-            await_other_ends(case, self._rank, how, self.done)
+            try:
+                await_other_ends(case, self._rank, how, self.done)
+            except AttributeError as error:  # this torch has no such store
+                return self._finish_after(error, error)
         try:
             with own_settings(), self._own_device:
                 while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -39,6 +40,20 @@ def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
             dist.init_process_group("gloo")
             assert dist.get_world_size() == 1
     assert len(ports) == 2
+
+
+def test_no_other_host_can_reach_the_store_of_a_script():
+    meeting = set_torchrun_variables(make_script_case(), 0, dist.HashStore())
+
+    port = f":{int(os.environ['MASTER_PORT']):04X}"
+    rows = [
+        line.split()
+        for table in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+        for line in table.read_text().splitlines()[1:]
+    ]
+    listening = [row[1] for row in rows if row[3] == "0A" and row[1].endswith(port)]
+    assert listening == ["0100007F" + port]  # 127.0.0.1
+    del meeting
 
 
 def test_a_script_cannot_take_the_signal_that_shows_its_stack():

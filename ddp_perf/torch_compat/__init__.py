@@ -1,4 +1,8 @@
-"""The differences between torch versions (2.6 to 2.15), handled here only."""
+"""The differences between torch versions (2.6 to 2.15), handled here only.
+
+Private names of torch are used in this package alone: here, what differs between versions, and in
+``internals`` what is looked up when it is used.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import BaseTorchDispatchMode as BaseTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from ddp_perf.core.launch import Numerics
