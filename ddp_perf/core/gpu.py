@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -29,6 +29,9 @@ HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
     {"hardware slowdown", "heat (hardware)", "power brake"}
 )
 SOFTWARE_HEAT: Throttle = "heat (software)"
+# The clocks that are compared, by the names of their readings.
+ClockName = Literal["sm_clock_mhz", "memory_clock_mhz"]
+CLOCKS: tuple[ClockName, ...] = get_args(ClockName)
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +121,16 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     memory: int | None  # bytes
+
+
+class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The clocks, the power and the heat of one GPU at one moment, while it computes."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: tuple[Throttle, ...] | None = None  # reasons for reduced clocks
 
 
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):

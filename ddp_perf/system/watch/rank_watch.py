@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.disturbance import RankConditions, share
-from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth
+from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth, GpuLoad
 from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.gpu.nvml import read_counters, read_health
 from ddp_perf.system.host.control_group import (
@@ -53,11 +53,10 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a rank, and the energy and the clock of its GPU."""
+    """The conditions of a rank, and the energy of its GPU."""
 
     conditions: RankConditions
     energy_j: float | None  # None: unknown, or the CPU tier
-    sm_clock_mhz: int | None  # of its GPU at the end; None: unknown, or the CPU tier
 
 
 class RankWatch:
@@ -101,15 +100,21 @@ class RankWatch:
             gpu = msgspec.structs.replace(counters, processes=self._gpu_at_rest.processes)
         self._before = self._read(gpu)
 
-    def watched(self) -> Watched:
-        """Return the conditions since ``begin``."""
-        after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
+    def watched(self, load: GpuLoad | None = None) -> Watched:
+        """Return the conditions since ``begin``.
+
+        ``load`` was read while the GPU ran the last steps. Idle, it has its full clock again.
+        """
+        gpu = None
+        if self._gpu is not None:
+            throttle = None if load is None else load.throttle
+            gpu = msgspec.structs.replace(self._read_gpu(self._gpu), throttle=throttle)
+        after = self._read(gpu)
         return Watched(
             conditions=rank_conditions(
                 self._before, _with_memory_filled(self._before, after), pinned=self._pinned
             ),
             energy_j=energy_j(self._before, after),
-            sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
         )
 
     def _read(self, gpu: GpuHealth | None) -> RankReading:
