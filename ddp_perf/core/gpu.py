@@ -28,7 +28,8 @@ Throttle = Literal[
 HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
     {"hardware slowdown", "heat (hardware)", "power brake"}
 )
-SOFTWARE_HEAT: Throttle = "heat (software)"
+HEAT: frozenset[Throttle] = frozenset({"heat (software)", "heat (hardware)"})
+POWER_CAP: Throttle = "power cap"
 # The clocks that are compared, by the names of their readings.
 ClockName = Literal["sm_clock_mhz", "memory_clock_mhz"]
 CLOCKS: tuple[ClockName, ...] = get_args(ClockName)

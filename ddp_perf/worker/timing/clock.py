@@ -30,7 +30,8 @@ class StepClock(Protocol):
     def leads_s(self) -> list[float]:
         """Return how far the host was ahead of its GPU at each mark but the first, in seconds.
 
-        Call it after ``intervals_s``. The list is empty if there is no GPU.
+        The GPU was idle at the first one. Call it after ``intervals_s``. The list is empty if there
+        is no GPU.
         """
         ...
 
@@ -72,8 +73,6 @@ class CudaClock:
     def mark(self) -> None:
         event = self._unused.pop() if self._unused else _event()
         event.record(self._stream)
-        if not self._marks:
-            event.synchronize()  # host and GPU begin at the same time
         self._marks.append(event)
         self._host_s.append(time.perf_counter())
 

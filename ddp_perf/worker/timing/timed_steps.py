@@ -113,6 +113,8 @@ def timed_steps(
         gc.disable()
     try:
         dist.barrier()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # gloo's barrier, and that of one rank, is the host's
         steps.enter(Phase.TIMED)
         clock.mark()
         witness.mark()

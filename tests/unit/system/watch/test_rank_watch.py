@@ -368,7 +368,9 @@ def test_a_gpu_is_slowed_if_hardware_reduces_its_clocks_after_the_steps(reason):
     assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
 
 
-@pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
+@pytest.mark.parametrize(
+    "reason", ["power cap", "application clocks", "sync boost", "heat (software)"]
+)
 def test_a_gpu_is_not_slowed_by_limits_that_somebody_set(reason):
     assert of_gpu(throttle=(reason,)).gpu_slowed is False
 
@@ -377,15 +379,6 @@ def test_a_gpu_is_not_slowed_by_clocks_reduced_only_before_the_steps():
     before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
 
     assert of_gpu(before=before, throttle=()).gpu_slowed is False
-
-
-@pytest.mark.parametrize(
-    ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
-)
-def test_a_gpu_is_slowed_by_software_heat_if_no_counter_gives_its_share(heat_s, slowed):
-    before = msgspec.structs.replace(GPU, heat_s=heat_s)
-
-    assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
 
 
 def test_a_gpu_is_shared_if_another_process_is_listed_at_either_end():
