@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Annotated, Literal
 
@@ -27,7 +28,9 @@ LOSS_TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-3, "fp16": 1
 LOGGING_VARIABLES = frozenset(
     {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "TORCH_CPP_LOG_LEVEL", "GLOO_LOG_LEVEL"}
 )
-MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
+# Of the timed steps on a GPU. The energy of a shorter time is unknown (core/metric.py).
+_TIMED_S = 2.5
+_MOST_TIMED = 2000  # steps: more would fill the results file, and steps under 1 ms vary little
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +44,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> int:
-        """The number of timed steps; a launch on a busy CPU has more of them."""
+        """The least number of timed steps: a launch on a GPU or a busy CPU has more of them."""
         return self.steps - self.warmup
+
+    def steps_on_gpu(self, step_s: float) -> int:
+        """Return the number of steps of the timed loop on a GPU, with its warm-ups.
+
+        They are at least those of the suite, and last long enough for a reading of clocks, power
+        and energy. ``step_s`` is what a step takes.
+        """
+        return max(self.steps, self.warmup + min(_MOST_TIMED, math.ceil(_TIMED_S / step_s)))
 
     @property
     def enough_clean(self) -> int:

@@ -48,6 +48,7 @@ class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
     unsynchronised_idle: PerStep = ()  # in these backwards, but not counted there; CPU tier only
     communication: PerStep = ()  # collectives of a step without computation; empty: not repeatable
     host_reads: int = 0  # GPU values in a step that the host waited for, as in .item()
+    host_waits: int | None = None  # of the host for the GPU in a step; None: unknown, or no GPU
     allocator_retries: float = 0.0  # per step: GPU memory was full, so the cache was freed
     sees_communication: bool = True  # False: its wait is part of other phases (FSDP on a GPU)
 

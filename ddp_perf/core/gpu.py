@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -29,7 +29,11 @@ Throttle = Literal[
 HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
     {"hardware slowdown", "heat (hardware)", "power brake"}
 )
-SOFTWARE_HEAT: Throttle = "heat (software)"
+HEAT: frozenset[Throttle] = frozenset({"heat (software)", "heat (hardware)"})
+POWER_CAP: Throttle = "power cap"
+# The clocks that are compared, by the names of their readings.
+ClockName = Literal["sm_clock_mhz", "memory_clock_mhz"]
+CLOCKS: tuple[ClockName, ...] = get_args(ClockName)
 
 
 # The registration of a GPU with the switches of its NVLinks, which the fabric manager completes.
@@ -156,6 +160,25 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None  # bytes
 
 
+class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The clocks, the power and the heat of one GPU at one moment, while it computes."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: tuple[Throttle, ...] | None = None  # reasons for reduced clocks
+    pcie_generation: int | None = None  # lower while the GPU is idle
+    pcie_width: int | None = None
+
+    @property
+    def pcie(self) -> tuple[int, int] | None:
+        """Generation and lanes of its link now, or None if one of them is unknown."""
+        if self.pcie_generation is None or self.pcie_width is None:
+            return None
+        return self.pcie_generation, self.pcie_width
+
+
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one GPU at one moment. Counters start when the driver is loaded."""
 
@@ -174,10 +197,3 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     pcie_width: int | None = None
     memory_used: int | None = None  # bytes
     processes: tuple[GpuProcess, ...] | None = None
-
-    @property
-    def pcie(self) -> tuple[int, int] | None:
-        """Generation and lanes of its link now, or None if one of them is unknown."""
-        if self.pcie_generation is None or self.pcie_width is None:
-            return None
-        return self.pcie_generation, self.pcie_width

@@ -11,7 +11,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.gpu import NodeHardware
+from ddp_perf.core.gpu import CLOCKS, ClockName, GpuLoad, NodeHardware
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.core.utilisation import RankUtilisation
@@ -75,11 +75,14 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The warm-up of a GPU until its step time is steady, before the suite's own warm-ups."""
+    """The warm-up of a GPU until it is steady, before the suite's own warm-ups."""
 
     steps: int
-    steady: bool  # False: the step time still changed when the limit of steps or time was reached
+    # False: step time, clock, power or temperature of a GPU still changed at the limit of time.
+    steady: bool
     again: int = 0  # further steps after the last reading, just before the timed loop
+    step_s: float | None = None  # of the slowest rank at its end; None: an older file
+    load: GpuLoad | None = None  # of the rank's GPU at its end; None: unknown
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,14 +143,30 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     host_bound: bool | None = None  # its GPU waited for the host; None: unknown, or no GPU
     slowdown: float | None = None  # share that compute:N% added to its step, as measured
     energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
-    pcie: tuple[int, int] | None = None  # generation and lanes that its GPU uses; None: unknown
-    sm_clock_mhz: int | None = None  # of its GPU after the last step; None: unknown, or no GPU
+    load: GpuLoad | None = None  # of its GPU while it ran the last timed steps; None: unknown
     utilisation: RankUtilisation | None = None  # None: an older file
     # None: an older file, a step that a CUDA graph replays, or a script that was over before.
     probe: RankProbe | None = None
     script: ScriptFacts | None = None  # None: a workload, or a collective
     # Why it lacks facts that it should have: what fails after the timed steps costs no times.
     missing: dict[Fact, str] = {}
+
+    def clock_mhz(self, name: ClockName) -> float | None:
+        """Return the mean clock of its GPU under load, or None if it is unknown.
+
+        The driver samples the SM clock while the steps run. Otherwise it is the mean of the
+        readings before and after them.
+        """
+        used = self.utilisation.gpu if self.utilisation is not None else None
+        if name == "sm_clock_mhz" and used is not None and used.sm_clock_mhz is not None:
+            return used.sm_clock_mhz
+        before = self.extra_warmup.load if self.extra_warmup is not None else None
+        known = [
+            value
+            for load in (before, self.load)
+            if load is not None and (value := getattr(load, name)) is not None
+        ]
+        return statistics.fmean(known) if known else None
 
 
 def waited_long(step_s: Sequence[float], waited_s: Sequence[float]) -> list[bool]:
@@ -236,6 +255,15 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         """
         each = [rank.host_bound for rank in self.ranks]
         return True if True in each else None if None in each else False
+
+    @property
+    def clocks_mhz(self) -> dict[ClockName, float]:
+        """The clocks under load of the GPU that has the lowest, as far as they are known."""
+        return {
+            name: min(known)
+            for name in CLOCKS
+            if (known := [c for rank in self.ranks if (c := rank.clock_mhz(name)) is not None])
+        }
 
     @property
     def typical_step_s(self) -> float:

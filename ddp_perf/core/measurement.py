@@ -9,6 +9,7 @@ import msgspec
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
+from ddp_perf.core.gpu import ClockName
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome, Verdict
@@ -27,6 +28,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     decomposition: Decomposition | None = None  # None: a file that is older than probes
     overhead_s: float | None = None  # of the launch, outside its timed steps; None: an older file
     node: str | None = None  # None: the launch was for any node
+    clocks_mhz: dict[ClockName, float] = {}  # under load, of the GPU with the lowest; {}: unknown
 
     @property
     def turn(self) -> tuple[int, str | None]:

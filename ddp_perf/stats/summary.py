@@ -54,6 +54,7 @@ def summarise(
         decomposition=decompose(launch),
         overhead_s=_overhead_s(launch),
         node=launch.node,
+        clocks_mhz=launch.clocks_mhz,
     )
 
 
@@ -146,6 +147,7 @@ def as_session(summaries: Sequence[LaunchSummary], environment: Environment, dat
     figures = [
         {
             **summary.values,
+            **summary.clocks_mhz,
             CONTROL: summary.control_s,
             TYPICAL_STEP: summary.typical_step_s,
         }

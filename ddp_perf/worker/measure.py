@@ -7,6 +7,7 @@ import re
 import resource
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
+from ddp_perf.system.gpu.nvml import read_load as read_gpu_load
 from ddp_perf.system.host.network import group_interface
 from ddp_perf.system.watch.rank_watch import RankWatch
 from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
@@ -30,7 +32,7 @@ from ddp_perf.worker.steps.protocol import StepFacts, Steps
 from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.control import control_times_s
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
-from ddp_perf.worker.timing.timed_steps import timed_schedule
+from ddp_perf.worker.timing.timed_steps import timed_on_gpu, timed_schedule
 from ddp_perf.worker.timing.warm_up import warm_up
 
 
@@ -86,15 +88,19 @@ def measurement(
             interface=group_interface(case) if context.rank == 0 else None,
         )
         # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
-        extra_warmup = (yield from warm_up(steps, device)) if on_gpu else None
+        read_load = partial(read_gpu_load, placement.device_id)
+        extra_warmup = (yield from warm_up(steps, device, read_load)) if on_gpu else None
         watch.begin()
         utilisation_watch.begin()
-        for _ in range(extra_warmup.again if extra_warmup is not None else 0):
-            yield
-        timed = yield from timed_schedule(steps, case.schedule, device)
+        if extra_warmup is None:
+            timed = yield from timed_schedule(steps, case.schedule, device)
+        else:
+            timed = yield from timed_on_gpu(
+                steps, case.schedule, device, after=extra_warmup, read_load=read_load
+            )
         steps.enter(Phase.AFTER)
         utilisation = utilisation_watch.used()
-        watched = watch.watched()
+        watched = watch.watched(timed.load)
         # Read before anything else can raise it.
         peak_memory = max(peak_before, peak_memory_of(device))
         guard = context.examination
@@ -116,8 +122,7 @@ def measurement(
             slowdown=injected.slowdown,
             numerics=numerics() if on_gpu and case.trains else None,
             energy_j=watched.energy_j,
-            pcie=watched.pcie,
-            sm_clock_mhz=watched.sm_clock_mhz,
+            load=timed.load,
             utilisation=utilisation,
         )
         guard.deliver(result)  # whatever fails from here on, the times are kept

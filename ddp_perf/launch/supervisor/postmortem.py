@@ -102,6 +102,8 @@ def _where(case: Case, progress: RankProgress) -> str:
     if progress.step is None:
         return _PHASES[progress.phase]
     step = f"step {min(max(progress.step, 1), steps)} of {steps}"
+    if case.tier == "gpu" and progress.step > steps:
+        step = f"step {progress.step}"  # it has more of them
     if progress.step == 0:
         return f"before {step}"
     if progress.phase is Phase.TIMED and case.tier == "gpu":

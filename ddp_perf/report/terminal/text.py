@@ -160,7 +160,7 @@ def summary_block(
 
 
 def _measured_steps(measurement: Measurement) -> str:
-    """Return the number of timed steps of the launches, which a busy machine raises."""
+    """Return the number of timed steps of the launches, which short steps or a busy CPU raise."""
     schedule = measurement.case.schedule
     counts = [len(launch.step_s) for launch in measurement.launches]
     one = len(counts) == 1
@@ -168,6 +168,8 @@ def _measured_steps(measurement: Measurement) -> str:
     if max(counts) <= schedule.measured:
         return f"{schedule.measured} / {schedule.steps}{where}"
     steps = str(counts[0]) if one else f"{min(counts)} to {max(counts)}"
+    if measurement.case.tier == "gpu":
+        return f"{steps}{where}, for clocks and energy"
     return f"{steps}{where}, until enough were undisturbed"
 
 
@@ -206,18 +208,18 @@ def _extra_warmups(measurement: Measurement) -> str:
         return ""
     most = max(warm_up.steps for warm_up in taken)
     if all(warm_up.steady for warm_up in taken):
-        return f", after up to {most} until the step time was steady"
-    return f", after up to {most}, and the step time was not steady then"
+        return f", after up to {most} until the GPUs were steady"
+    return f", after up to {most}, and a GPU was not steady then"
 
 
 def _of_clocks(measurement: Measurement) -> list[str]:
     """Return the line of the GPUs' SM clock over all ranks and launches, or none without one."""
     ranks = [rank for launch in measurement.launches for rank in launch.ranks]
-    clocks = [rank.sm_clock_mhz for rank in ranks if rank.sm_clock_mhz is not None]
+    clocks = [mhz for rank in ranks if (mhz := rank.clock_mhz("sm_clock_mhz")) is not None]
     if not clocks:
         return []
-    low, high = min(clocks), max(clocks)
-    return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz after the steps"]
+    low, high = round(min(clocks)), round(max(clocks))
+    return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz under load"]
 
 
 def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:

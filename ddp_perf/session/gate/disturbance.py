@@ -1,7 +1,8 @@
 """Disturbed launches of a case, and their effect on its verdicts.
 
 A limit that the ranks reach by their own use of CPU time or memory is no disturbance, but a part of
-the step's cost: a REGRESSION stays one, with a remark. Heat counts as a disturbance always.
+the step's cost: a REGRESSION stays one, with a remark. What heat costs a GPU, its clock beside that
+of the baseline shows (``gpu_clock``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ _CAUSES = {
     "memory": "processes waited for memory for {share} of the time (free some)",
     "slow_clock": "the cores' clock was {share} below their base frequency (heat, a power limit)",
     "overheated": "heat throttled the ranks' cores",
-    "gpu_heat": "heat held the clocks of a GPU down for {share} of the time (cool it)",
     "gpu_slowed": "heat or a weak power supply slowed a GPU down (nvidia-smi -q -d PERFORMANCE)",
     "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
     "no_witness": "an older version measured them, without a witness of each step",

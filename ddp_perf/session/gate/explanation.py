@@ -16,6 +16,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.gpu_clock import as_conditions, clock_changes
 from ddp_perf.session.gate.nodes import slowest_node
 from ddp_perf.session.gate.structure import structure_changes
 from ddp_perf.session.result import SuiteResult
@@ -62,8 +63,8 @@ def explain_case(
     """
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
-    now = _rows(as_session(summaries, environment, date=""))
-    sessions = _with_terms(stored)
+    session, sessions = as_session(summaries, environment, date=""), _with_terms(stored)
+    now = _rows(session)
     structure, before = first_structure(launches), stored.structure
     if structure is None:
         return None
@@ -97,7 +98,10 @@ def explain_case(
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
         slow_node=_slow_node(launches, summaries, step),
-        changed=tuple(changes(sessions[0].environment, environment)),
+        changed=(
+            *changes(sessions[0].environment, environment),
+            *as_conditions(list(clock_changes(session, sessions))),
+        ),
         disturbance=None if in_alternation else _disturbance(measurement),
     )
     return find_causes(case.id, attribution, evidence, len(now))

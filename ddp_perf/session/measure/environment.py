@@ -102,8 +102,8 @@ def _pcie(launches: Sequence[LaunchResult]) -> str | None:
             node = rank.placement.node
             key = rank.placement.host, counts[node]
             counts[node] += 1
-            if rank.pcie is not None:
-                best[key] = max(best.get(key, rank.pcie), rank.pcie, key=_pcie_rate)
+            if rank.load is not None and (link := rank.load.pcie) is not None:
+                best[key] = max(best.get(key, link), link, key=_pcie_rate)
     local = {gpu for _, gpu in best}
     slowest = {
         gpu: min((one for (_, at), one in best.items() if at == gpu), key=_pcie_rate)

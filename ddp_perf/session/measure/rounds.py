@@ -16,10 +16,9 @@ from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 
 # The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
-# they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the fewest
-# extra warm-ups after which `worker.timing.warm_up` calls the step time steady.
-_OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0}
-_EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
+# they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
+# extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
+_OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
 
 
 def interleave(
@@ -69,11 +68,10 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
         return None
     step_s = statistics.median(steps)
     known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
-    if known:
-        overhead_s = statistics.median(known)
-    else:
-        overhead_s = _OVERHEAD_S[case.tier] + _EXTRA_WARMUPS[case.tier] * step_s
-    return step_s * case.schedule.steps + overhead_s
+    overhead_s = statistics.median(known) if known else _OVERHEAD_S[case.tier]
+    schedule = case.schedule
+    count = schedule.steps_on_gpu(step_s) if case.tier == "gpu" else schedule.steps
+    return step_s * count + overhead_s
 
 
 def run_plan(

@@ -20,6 +20,7 @@ from ddp_perf.core.gpu import (
     Gpu,
     GpuHealth,
     GpuLink,
+    GpuLoad,
     GpuMachine,
     GpuProcess,
     PcieLevel,
@@ -116,6 +117,18 @@ def read_counters(uuid: str) -> GpuHealth:
             )
     except pynvml.NVMLError:
         return GpuHealth(uuid=uuid)
+
+
+def read_load(uuid: str) -> GpuLoad:
+    """Return clocks, power, heat and PCIe link of one GPU, or of the card of a MIG slice.
+
+    These are few calls, so they fit into the time in which the GPU works off queued steps.
+    """
+    try:
+        with loaded_nvml():
+            return GpuLoad(**_load(call("nvmlDeviceGetHandleByUUID", uuid)))
+    except pynvml.NVMLError:
+        return GpuLoad()
 
 
 def keep_open(uuids: Iterable[str] = ()) -> None:
@@ -308,28 +321,37 @@ def _read_health(uuid: str) -> GpuHealth:
         return GpuHealth(uuid=uuid)
     card = card_of(handle)
     is_part, is_parted = is_slice(handle), has_mig(card)
-    has_own_power, has_own_memory = not (is_part or is_parted), is_part or not is_parted
-    clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
+    has_own_memory = is_part or not is_parted
     memory = optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
-    power_mw = optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
     remapped = optional("nvmlDeviceGetRemappedRows", card)
     return GpuHealth(
         uuid=uuid,
-        throttle=_throttle_reasons(card),
+        **_load(handle),
         heat_s=_heat_s(card),
-        temperature_c=first_known(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
-        sm_clock_mhz=optional(clock, card, pynvml.NVML_CLOCK_SM),
-        memory_clock_mhz=optional(clock, card, pynvml.NVML_CLOCK_MEM),
-        power_w=_thousandth(power_mw),
         energy_j=_energy_j(handle),
         ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         remap_pending=None if remapped is None else bool(remapped[2]),
-        pcie_generation=optional(f"{link}Generation", card),
-        pcie_width=optional(f"{link}Width", card),
         memory_used=None if memory is None else int(memory.used),
         processes=_processes(handle) if has_own_memory else None,
     )
+
+
+def _load(handle: Any) -> dict[str, Any]:
+    """Return the fields of GpuLoad. The power of a card is that of all its slices."""
+    card = card_of(handle)
+    has_own_power = not (is_slice(handle) or has_mig(card))
+    clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
+    power_mw = optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
+    return {
+        "throttle": _throttle_reasons(card),
+        "temperature_c": first_known(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
+        "sm_clock_mhz": optional(clock, card, pynvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": optional(clock, card, pynvml.NVML_CLOCK_MEM),
+        "power_w": _thousandth(power_mw),
+        "pcie_generation": optional(f"{link}Generation", card),
+        "pcie_width": optional(f"{link}Width", card),
+    }
 
 
 def _energy_j(handle: Any) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.disturbance import RankConditions, share
-from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth
+from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, GpuHealth, GpuLoad
 from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.gpu.nvml import read_counters, read_health
 from ddp_perf.system.host.control_group import (
@@ -53,12 +53,10 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a rank, and the energy and the clock of its GPU."""
+    """The conditions of a rank, and the energy of its GPU."""
 
     conditions: RankConditions
     energy_j: float | None  # None: unknown, or the CPU tier
-    sm_clock_mhz: int | None  # of its GPU at the end; None: unknown, or the CPU tier
-    pcie: tuple[int, int] | None = None  # generation and lanes of its GPU; None: unknown
 
 
 class RankWatch:
@@ -102,16 +100,21 @@ class RankWatch:
             gpu = msgspec.structs.replace(counters, processes=self._gpu_at_rest.processes)
         self._before = self._read(gpu)
 
-    def watched(self) -> Watched:
-        """Return the conditions since ``begin``."""
-        after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
+    def watched(self, load: GpuLoad | None = None) -> Watched:
+        """Return the conditions since ``begin``.
+
+        ``load`` was read while the GPU ran the last steps. Idle, it has its full clock again.
+        """
+        gpu = None
+        if self._gpu is not None:
+            throttle = None if load is None else load.throttle
+            gpu = msgspec.structs.replace(self._read_gpu(self._gpu), throttle=throttle)
+        after = self._read(gpu)
         return Watched(
             conditions=rank_conditions(
                 self._before, _with_memory_filled(self._before, after), pinned=self._pinned
             ),
             energy_j=energy_j(self._before, after),
-            sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
-            pcie=None if after.gpu is None else after.gpu.pcie,
         )
 
     def _read(self, gpu: GpuHealth | None) -> RankReading:
@@ -196,22 +199,18 @@ def _gpu_conditions(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[
     users = [len(health.processes) for health in (before, after) if health.processes]
     return {
         "gpu_heat": None if heat_s is None else share(heat_s, wall_s),
-        "gpu_slowed": _slowed(after, is_heat_counted=heat_s is not None),
+        "gpu_slowed": _slowed(after),
         "gpu_shared": max(users) > 1 if users else None,
         "gpu_errors": None if errors is None else errors > 0,
     }
 
 
-def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
-    """Return whether the clocks were reduced just after the last step, by more than a power cap.
+def _slowed(after: GpuHealth) -> bool | None:
+    """Return whether hardware reduced the clocks in the last steps, by more than a power cap.
 
-    Software heat counts only if no counter gives its share of the time: a card at its temperature
-    limit is slowed a little now and then.
+    What software heat costs, the clock under load shows.
     """
-    if after.throttle is None:
-        return None
-    slowdowns = HARDWARE_SLOWDOWNS if is_heat_counted else HARDWARE_SLOWDOWNS | {SOFTWARE_HEAT}
-    return not slowdowns.isdisjoint(after.throttle)
+    return None if after.throttle is None else not HARDWARE_SLOWDOWNS.isdisjoint(after.throttle)
 
 
 def energy_j(before: RankReading, after: RankReading) -> float | None:

@@ -12,8 +12,8 @@ from ddp_perf.worker.timing.clock import step_clock
 
 _CPU_SIZES = (64,)
 # A host needs about as long to launch a small product as a GPU to compute it. In a long step,
-# fewer and larger products let the host keep its lead.
-_CUDA_SIZES = (1024, 512, 256)
+# fewer and larger products let the host keep its lead, which ends at 1,024 launches.
+_CUDA_SIZES = (2048, 1024, 512, 256)
 _LEAST = 20  # products: with this many, rounding to a whole number is an error of 2.5 % at most
 _ROUNDS = 10
 _A_ROUND = 20  # products: a single one is too short for the clocks

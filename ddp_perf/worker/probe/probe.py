@@ -47,7 +47,7 @@ def probe(
     retries = allocator_retries(device) - before
     # That phase of a script begins after the backward, where a GradScaler reads.
     of_optimizer = case.script is not None and device.type == "cuda"
-    host_reads = yield from count_host_reads(training, device, of_optimizer=of_optimizer)
+    reads = yield from count_host_reads(training, device, of_optimizer=of_optimizer)
     communication = communication_s(case, structure.collectives, training.beat, device, steps)
     unsynchronised = yield from _unsynchronised(training, structure, device, steps)
     # The CPU time of the host does not show the phases of a GPU. With several threads it does
@@ -60,7 +60,8 @@ def probe(
         unsynchronised_backward=_minus(_of_phase(unsynchronised, "backward"), idle),
         unsynchronised_idle=tuple(idle),
         communication=communication,
-        host_reads=host_reads,
+        host_reads=reads.values,
+        host_waits=reads.waits,
         allocator_retries=retries / (steps + 1),  # _synchronised runs one more
         sees_communication=training.strategy != "fsdp" or device.type == "cpu",
     )

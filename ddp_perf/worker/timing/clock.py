@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 class StepClock(Protocol):
@@ -19,6 +21,18 @@ class StepClock(Protocol):
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
         """Return the seconds between the marks, and call ``on_step`` at each mark of a GPU."""
+        ...
+
+    def is_followed(self) -> bool:
+        """Return whether the device still has to reach the last mark."""
+        ...
+
+    def leads_s(self) -> list[float]:
+        """Return how far the host was ahead of its GPU at each mark but the first, in seconds.
+
+        The GPU was idle at the first one. Call it after ``intervals_s``. The list is empty if there
+        is no GPU.
+        """
         ...
 
 
@@ -34,6 +48,12 @@ class HostClock:
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
         return [(end - start) / 1e9 for start, end in itertools.pairwise(self._marks)]
 
+    def is_followed(self) -> bool:
+        return False
+
+    def leads_s(self) -> list[float]:
+        return []
+
 
 class CudaClock:
     """A clock by CUDA events, one for each boundary, on the stream that the steps run on.
@@ -48,11 +68,13 @@ class CudaClock:
         for event in self._unused:
             event.record(self._stream)
         self._marks: list[torch.cuda.Event] = []
+        self._host_s: list[float] = []  # of each mark, by the host's clock
 
     def mark(self) -> None:
         event = self._unused.pop() if self._unused else _event()
         event.record(self._stream)
         self._marks.append(event)
+        self._host_s.append(time.perf_counter())
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
         for event in self._marks:  # the host is ahead: follow the GPU to the end of its queue
@@ -60,9 +82,27 @@ class CudaClock:
             on_step()
         return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(self._marks)]
 
+    def is_followed(self) -> bool:
+        return not self._marks[-1].query()  # type: ignore[no-untyped-call]
+
+    def leads_s(self) -> list[float]:
+        return [
+            self._marks[0].elapsed_time(event) / 1e3 - (host_s - self._host_s[0])
+            for event, host_s in zip(self._marks[1:], self._host_s[1:], strict=True)
+        ]
+
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def read_followed(clock: StepClock, read: Callable[[], T]) -> T | None:
+    """Return a reading of a GPU that still runs what was queued when the reading is there.
+
+    None: it was idle by then, and shows other clocks than under load.
+    """
+    reading = read()
+    return reading if clock.is_followed() else None
 
 
 def step_clock(device: torch.device, steps: int) -> StepClock:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gc
-import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from ddp_perf.core.case import Schedule
-from ddp_perf.core.launch import waited_long
+from ddp_perf.core.gpu import GpuLoad
+from ddp_perf.core.launch import WarmUp, waited_long
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 from ddp_perf.worker.steps.protocol import Steps
-from ddp_perf.worker.timing.clock import step_clock
+from ddp_perf.worker.timing.clock import read_followed, step_clock
+from ddp_perf.worker.timing.pace import gained_lead_s
 from ddp_perf.worker.timing.witness import NoWitness, StepWitness
 
 _MOST_TIMES = 5  # a launch on a busy CPU has at most so many times the steps of its suite
@@ -26,41 +28,58 @@ class Timed(NamedTuple):
     step_s: tuple[float, ...]  # of each step, by the device's clock
     cpu_s: tuple[float, ...]  # of each step: CPU time of all threads
     waited_s: tuple[float, ...]  # of each step: wait for a core; empty: unknown
-    lead_s: float  # how long the device ran on after the host had enqueued the last step
+    lead_s: float = 0.0  # by which the host got ahead of its GPU
+    load: GpuLoad | None = None  # of the GPU while it ran the last steps
     warmup_s: tuple[float, ...] = ()  # of each step before them
 
     def without(self, warmup: int) -> Timed:
         """Return the times without the first steps, which are warm-ups."""
-        return Timed(
-            self.step_s[warmup:],
-            self.cpu_s[warmup:],
-            self.waited_s[warmup:],
-            self.lead_s,
-            self.step_s[:warmup],
+        return self._replace(
+            step_s=self.step_s[warmup:],
+            cpu_s=self.cpu_s[warmup:],
+            waited_s=self.waited_s[warmup:],
+            warmup_s=self.step_s[:warmup],
         )
 
     def followed_by(self, later: Timed) -> Timed:
         """Return the times of these steps and of the later ones."""
-        return Timed(
-            self.step_s + later.step_s,
-            self.cpu_s + later.cpu_s,
-            self.waited_s + later.waited_s,
-            later.lead_s,
-            self.warmup_s,
+        return self._replace(
+            step_s=self.step_s + later.step_s,
+            cpu_s=self.cpu_s + later.cpu_s,
+            waited_s=self.waited_s + later.waited_s,
         )
 
 
-def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> StepPlan[Timed]:
-    """Run the warm-ups and the timed steps of a schedule, and time them.
+def timed_on_gpu(
+    steps: Steps,
+    schedule: Schedule,
+    device: torch.device,
+    *,
+    after: WarmUp,
+    read_load: Callable[[], GpuLoad],
+) -> StepPlan[Timed]:
+    """Run the last warm-ups and the timed steps of a launch on GPUs, and time them in one loop.
 
-    On CPUs, as many steps follow again and again until enough are clean on all ranks, or the most
-    are done, or the training is over: a busy machine costs time, not verdicts. All ranks decide by
-    the same steps. A GPU would run idle between the loops, and no wait for a core disturbs it while
-    its host is ahead.
+    Their number follows from the step ``after`` the extra warm-up, which is the same on all ranks:
+    between two loops a GPU would run idle. A script that is over before has fewer steps, but not
+    fewer than the schedule.
+    """
+    for _ in range(after.again):
+        yield
+    count = schedule.steps if after.step_s is None else schedule.steps_on_gpu(after.step_s)
+    timed = yield from timed_steps(steps, count, device, least=schedule.steps, read_load=read_load)
+    return timed.without(schedule.warmup)
+
+
+def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> StepPlan[Timed]:
+    """Run the warm-ups and the timed steps of a schedule on CPUs, and time them.
+
+    As many steps follow again and again until enough are clean on all ranks, or the most are done,
+    or the training is over: a busy machine costs time, not verdicts. All ranks decide by the same
+    steps.
     """
     timed = (yield from timed_steps(steps, schedule.steps, device)).without(schedule.warmup)
-    most = schedule.measured if device.type == "cuda" else _MOST_TIMES * schedule.measured
-    while len(timed.step_s) < most:
+    while len(timed.step_s) < _MOST_TIMES * schedule.measured:
         steps.enter(Phase.AFTER)  # a rank that hangs here is in no step
         if _clean_steps(timed) >= schedule.enough_clean:
             break
@@ -71,11 +90,19 @@ def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> St
     return timed
 
 
-def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Timed]:
-    """Run and time ``count`` steps.
+def timed_steps(
+    steps: Steps,
+    count: int,
+    device: torch.device,
+    *,
+    least: int | None = None,
+    read_load: Callable[[], GpuLoad] = GpuLoad,
+) -> StepPlan[Timed]:
+    """Run and time ``count`` steps; at least ``least`` if the training is over before.
 
     Nothing in the loop waits for the device: a wait would hide the overlap of computation and
-    communication, which is what DDP is for.
+    communication, which is what DDP is for. The load is read after it, while the GPU still runs
+    what was queued.
     """
     clock = step_clock(device, count)
     # Of several threads that compute, one that is not read may be what a step waits for.
@@ -86,22 +113,34 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Time
         gc.disable()
     try:
         dist.barrier()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # gloo's barrier, and that of one rank, is the host's
         steps.enter(Phase.TIMED)
         clock.mark()
         witness.mark()
-        for _ in range(count):
-            yield
+        for done in range(count):
+            try:
+                yield
+            except StepsEndedError:
+                if done < (count if least is None else least):
+                    raise
+                break
             clock.mark()
             witness.mark()
         steps.enter(Phase.FOLLOWED)
-        enqueued_s = time.perf_counter()
+        load = read_followed(clock, read_load)
         step_s = clock.intervals_s(steps.beat)
-        lead_s = time.perf_counter() - enqueued_s
     finally:  # the training may be over before
         if pauses:
             gc.enable()
         witness.close()
-    return Timed(tuple(step_s), tuple(witness.cpu_s()), tuple(witness.waited_s()), lead_s)
+    return Timed(
+        tuple(step_s),
+        tuple(witness.cpu_s()),
+        tuple(witness.waited_s()),
+        lead_s=gained_lead_s(step_s, clock.leads_s()),
+        load=load,
+    )
 
 
 def _clean_steps(timed: Timed) -> int:

@@ -9,9 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.worker.heartbeat import Heartbeats, Phase, bytes_of_heartbeats
 from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing import timed_steps, warm_up
+from ddp_perf.worker.timing.clock import HostClock
 
 
 def beats(heartbeats):
@@ -90,36 +92,37 @@ class Steps:
         self._heartbeats.enter(0, phase)
 
 
-class GpuClock:
+class GpuClock(HostClock):
     """The clock of a GPU that hangs in one of the steps that its host queued."""
 
     def __init__(self, hang_in=None):
-        self._marks, self._hang_in = 0, hang_in
+        self._marked, self._hang_in = 0, hang_in
 
     def mark(self):
-        self._marks += 1
+        self._marked += 1
 
     def intervals_s(self, on_step):
-        for mark in range(self._marks):
+        for mark in range(self._marked):
             if mark == self._hang_in:
                 raise HungError
             on_step()
-        return [0.01] * (self._marks - 1)
+        return [0.01] * (self._marked - 1)
 
 
 @pytest.fixture
 def hung_at(monkeypatch):
     """``hung_at(…)``: the phase and step in which a rank on a GPU appears to hang."""
 
-    def hang(*, host_in=None, gpu_in=None, warm_ups=30):
+    def hang(*, host_in=None, gpu_in=None, warm_ups=10 + 3 * 5):
         monkeypatch.setattr(dist, "barrier", lambda: None)
-        monkeypatch.setattr(warm_up, "slowest", lambda step_s, device: (0.01, 0.1))
+        monkeypatch.setattr(warm_up, "slowest", lambda figures, device: [0.1, 1.0])
+        monkeypatch.setattr(warm_up, "all_agree", lambda yes, device: yes)
         monkeypatch.setattr(warm_up, "step_clock", lambda device, steps: GpuClock())
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock(gpu_in))
         heartbeats, cpu = Heartbeats(1), torch.device("cpu")
         steps = Steps(heartbeats, host_in and warm_ups + host_in)
         with contextlib.suppress(HungError):
-            follow_plan(warm_up.warm_up(steps, cpu), steps.step)
+            follow_plan(warm_up.warm_up(steps, cpu, GpuLoad), steps.step)
             follow_plan(timed_steps.timed_steps(steps, 12, cpu), steps.step)
         (progress,) = heartbeats.read()
         return progress.phase, progress.step

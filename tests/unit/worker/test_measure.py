@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
 from ddp_perf.system.watch.rank_watch import Watched
 from ddp_perf.worker import measure
@@ -35,7 +36,7 @@ def order(monkeypatch):
     def noted(name, result):
         """Return a plan that notes its name when it begins, and asks for no step."""
 
-        def plan(*arguments):
+        def plan(*arguments, **options):
             done.append(name)
             yield from ()
             return result
@@ -49,9 +50,9 @@ def order(monkeypatch):
         def begin(self):
             done.append("begin")
 
-        def watched(self):
+        def watched(self, load):
             done.append("end")
-            return Watched(conditions=RankConditions(), energy_j=None, sm_clock_mhz=None)
+            return Watched(conditions=RankConditions(), energy_j=None)
 
     class UseWatch:
         def __init__(self, **options):
@@ -69,7 +70,8 @@ def order(monkeypatch):
         cudnn_benchmark=False,
         allocator="native",
     )
-    timed = Timed((0.1,) * 10, (0.1,) * 10, (), 0.2, (0.1,) * 2)
+    load = GpuLoad(sm_clock_mhz=1410)
+    timed = Timed((0.1,) * 10, (0.1,) * 10, (), 0.2, load, (0.1,) * 2)
     for name, stand_in in (
         # A captured step is released for the examination.
         ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts())())),
@@ -77,6 +79,7 @@ def order(monkeypatch):
         ("UtilisationWatch", UseWatch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
         ("timed_schedule", noted("time", timed)),
+        ("timed_on_gpu", noted("time on GPU", timed)),
         ("profile_steps", noted("profile", None)),
         ("control_times_s", lambda device: done.append("control") or [0.1]),
         ("numerics", lambda: numerics),
@@ -91,12 +94,13 @@ def order(monkeypatch):
     return measured
 
 
-def test_measure_reads_before_the_warm_up_and_runs_further_steps_after_it(order):
+def test_measure_reads_before_the_warm_up_and_only_counters_after_it(order):
     done, result = order("gpu")
 
-    warm = ["control", "read", "warm up", "begin", "begin use", "step", "step", "time", "end use"]
+    warm = ["control", "read", "warm up", "begin", "begin use", "time on GPU", "end use"]
     assert done[: len(warm)] == warm
     assert result.host_bound is False  # the host was ahead by two steps
+    assert result.load.sm_clock_mhz == 1410
 
 
 def test_measure_profiles_before_it_examines_the_steps(order):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import Numerics, Unit, WarmUp
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
@@ -200,8 +201,8 @@ def block_of(**rank):
 @pytest.mark.parametrize(
     ("steady", "expected"),
     [
-        (True, "2, after up to 40 until the step time was steady"),
-        (False, "2, after up to 40, and the step time was not steady then"),
+        (True, "2, after up to 40 until the GPUs were steady"),
+        (False, "2, after up to 40, and a GPU was not steady then"),
     ],
 )
 def test_summary_block_shows_extra_warm_up_steps_of_gpus(steady, expected):
@@ -229,19 +230,21 @@ def test_summary_block_shows_energy_per_sample_if_it_was_read():
 
 
 def test_summary_block_shows_the_gpu_clock_if_it_was_read():
-    assert "SM clock         : 1410 MHz after the steps" in block_of(sm_clock_mhz=1410)
+    assert "SM clock         : 1410 MHz under load" in block_of(load=GpuLoad(sm_clock_mhz=1410))
     assert not any("SM clock" in line for line in block_of())
 
 
 def test_summary_block_shows_different_gpu_clocks_as_a_range():
-    slow, fast = (make_measurement(make_case(), [0.01], sm_clock_mhz=mhz) for mhz in (900, 1980))
+    slow, fast = (
+        make_measurement(make_case(), [0.01], load=GpuLoad(sm_clock_mhz=mhz)) for mhz in (900, 1980)
+    )
     launches = (*slow.launches, *fast.launches)
     measurement = msgspec.structs.replace(slow, launches=launches)
     rows = summarise_all(launches, samples_per_step=128, singles=())
 
     block = summary_block(measurement, rows, figures_of(measurement))
 
-    assert "SM clock         : 900 to 1980 MHz after the steps" in block
+    assert "SM clock         : 900 to 1980 MHz under load" in block
     assert not any(line.startswith("Energy") for line in block_of())
 
 

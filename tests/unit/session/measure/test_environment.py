@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import KeptOutput, NcclChoice
 from ddp_perf.session.measure.environment import describe_environment, with_launches
 from ddp_perf.system.gpu.gpus import hardware_of
@@ -109,7 +110,9 @@ def on_pcie(case, *links, **launch):
     measured = make_measurement(case, [0.01])
     (one,) = measured.launches
     ranks = tuple(
-        msgspec.structs.replace(rank, pcie=link)
+        msgspec.structs.replace(rank, load=GpuLoad(pcie_generation=link[0], pcie_width=link[1]))
+        if link is not None
+        else rank
         for rank, link in zip(one.ranks, links, strict=True)
     )
     one = msgspec.structs.replace(one, ranks=ranks, **launch)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.gpu import GpuHealth, GpuProcess
+from ddp_perf.core.gpu import GpuHealth, GpuLoad, GpuProcess
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
 from ddp_perf.system.host.core_times import CoreTimes
 from ddp_perf.system.host.processes import FamilyCpu
@@ -368,7 +368,9 @@ def test_a_gpu_is_slowed_if_hardware_reduces_its_clocks_after_the_steps(reason):
     assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
 
 
-@pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
+@pytest.mark.parametrize(
+    "reason", ["power cap", "application clocks", "sync boost", "heat (software)"]
+)
 def test_a_gpu_is_not_slowed_by_limits_that_somebody_set(reason):
     assert of_gpu(throttle=(reason,)).gpu_slowed is False
 
@@ -377,15 +379,6 @@ def test_a_gpu_is_not_slowed_by_clocks_reduced_only_before_the_steps():
     before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
 
     assert of_gpu(before=before, throttle=()).gpu_slowed is False
-
-
-@pytest.mark.parametrize(
-    ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
-)
-def test_a_gpu_is_slowed_by_software_heat_if_no_counter_gives_its_share(heat_s, slowed):
-    before = msgspec.structs.replace(GPU, heat_s=heat_s)
-
-    assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
 
 
 def test_a_gpu_is_shared_if_another_process_is_listed_at_either_end():
@@ -429,8 +422,11 @@ class GpuOverTime:
         return GpuHealth(uuid=uuid, heat_s=5.0, **next(self._readings))
 
 
-def watched(gpu):
-    """Return the result of a watch of ``gpu`` that begins some time after it was made."""
+def watched(gpu, load=None):
+    """Return the result of a watch of ``gpu`` that begins some time after it was made.
+
+    ``load`` was read while it ran the last steps.
+    """
     watch = RankWatch(
         sorted(os.sched_getaffinity(0)),
         pinned=False,
@@ -439,7 +435,7 @@ def watched(gpu):
         read_gpu_counters=gpu.counters,
     )
     watch.begin()
-    return watch.watched()
+    return watch.watched(load)
 
 
 def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
@@ -466,11 +462,15 @@ def test_processes_on_the_gpu_are_read_before_the_warm_up_and_not_again():
     assert watched(GpuOverTime({}, {}, {})).conditions.gpu_shared is False
 
 
-def test_the_clock_of_a_gpu_is_read_after_the_steps():
-    after = watched(GpuOverTime({"sm_clock_mhz": 1980}, {}, {"sm_clock_mhz": 1410}))
+@pytest.mark.parametrize(
+    ("load", "slowed"),
+    [(GpuLoad(throttle=("power brake",)), True), (GpuLoad(throttle=()), False), (None, None)],
+)
+def test_a_gpu_is_slowed_if_it_is_while_it_runs_the_last_steps(load, slowed):
+    """Idle, as it is when everything else is read, it has its full clock again."""
+    idle = {"throttle": ("heat (hardware)",)}
 
-    assert after.sm_clock_mhz == 1410
-    assert RankWatch([0], pinned=True).watched().sm_clock_mhz is None
+    assert watched(GpuOverTime({}, {}, idle), load).conditions.gpu_slowed is slowed
 
 
 def test_the_link_of_a_gpu_is_known_if_its_generation_and_its_lanes_are():

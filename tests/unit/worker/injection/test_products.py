@@ -77,7 +77,7 @@ def test_compute_reports_that_a_host_bound_step_hides_the_products(gpu):
     assert reported == pytest.approx(measured, abs=0.001)
 
 
-@pytest.mark.parametrize(("seconds", "size"), [(0.00005, 256), (0.001, 1024), (0.1, 1024)])
+@pytest.mark.parametrize(("seconds", "size"), [(0.00005, 256), (0.001, 1024), (0.1, 2048)])
 def test_a_longer_time_is_filled_with_larger_products(gpu, seconds, size):
     products_for(seconds, CUDA)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from ddp_perf.worker.counted.structure import count_structure
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.probe.host_reads import count_host_reads
-from tests.unit.worker.contexts import CPU
+from tests.unit.worker.contexts import CPU, CUDA
 from tests.unit.worker.script.scripts import Run
 
 BATCH = torch.ones(2, 4)
@@ -75,4 +76,54 @@ def test_what_a_script_reads_before_its_optimizer_steps_counts_if_it_is_asked_fo
             loss.item()
             optimizer.step()
 
-    assert run.run(script, plan()) == reads
+    assert run.run(script, plan()) == (reads, None)  # without a GPU there is no wait for one
+
+
+WARNING = "called a synchronizing CUDA operation (Triggered internally at CUDAFunctions.cpp:1.)"
+
+
+@pytest.mark.parametrize(
+    ("waits", "count"),
+    [
+        ((), 0),
+        (("copy",), 1),  # .cpu(), .item(), nonzero, a mask: torch warns of each
+        (("copy",) * 3, 3),
+        (("device", "event", "copy"), 3),  # of the first two torch does not warn
+    ],
+)
+def test_every_wait_for_the_gpu_counts_once(monkeypatch, waits, count):
+    mode = ["default"]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", mode.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda event: None)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run()
+
+    def wait(how):
+        if how == "device":
+            torch.cuda.synchronize()
+        elif how == "event":
+            torch.cuda.Event.synchronize(None)
+        elif mode[-1] == "warn":
+            warnings.warn(WARNING, stacklevel=1)
+
+    def plan():
+        yield
+        counted = yield from count_host_reads(run.steps, CUDA)
+        yield
+        return counted
+
+    def script():
+        while True:
+            model(BATCH).sum().backward()
+            for how in waits:
+                wait(how)
+            warnings.warn("of the script itself", stacklevel=1)
+            optimizer.step()
+
+    with pytest.warns(UserWarning, match="of the script itself") as shown:
+        assert run.run(script, plan()) == (0, count)
+    assert mode == ["default", "warn", "default"]
+    assert all("synchronizing" not in str(one.message) for one in shown)

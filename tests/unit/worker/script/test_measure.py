@@ -25,7 +25,7 @@ from tests.unit.worker.script.scripts import Run, make_script_case
     [
         ("cpu", None, 3 + 2 + 8),  # settled, counted, timed
         ("cpu", 2, 3 + 2 + 8 + 1 + 2),  # the profiler starts up in one more
-        ("gpu", None, 3 + 2 + 3 * 10 + 1 + 8),  # three windows of a steady step, and one step
+        ("gpu", None, 3 + 2 + 10 + 3 * 5 + 1 + 8),  # windows until it is steady, and one step
     ],
 )
 def test_the_fewest_steps_are_known_before(tmp_path, tier, traced, needed):

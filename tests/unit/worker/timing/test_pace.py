@@ -1,4 +1,4 @@
-"""Host-bound or device-bound: the host's lead after the last step shows which."""
+"""Host-bound or device-bound: what the host gains on its GPU shows which."""
 
 from __future__ import annotations
 
@@ -11,30 +11,11 @@ from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.builders import make_case, make_launch, make_probe
+from tests.simulated_gpu import SimulatedSteps
+from tests.unit.worker.script.scripts import make_script_case
 
 CUDA = torch.device("cuda", 0)
 STEPS = 20
-
-
-class SimulatedSteps:
-    """Steps of ten kernels. With ``reads`` the host waits for a value in each step."""
-
-    collects_garbage = False
-
-    def __init__(self, gpu, *, device_s, host_s, reads=False):
-        self._gpu, self._device_s, self._host_s, self._reads = gpu, device_s, host_s, reads
-
-    def step(self):
-        for _ in range(10):
-            self._gpu.work(self._device_s / 10, self._host_s / 10)
-        if self._reads:
-            self._gpu.synchronize()
-
-    def beat(self):
-        pass
-
-    def enter(self, phase):
-        pass
 
 
 @pytest.fixture
@@ -60,8 +41,27 @@ def found(gpu, monkeypatch):
         pytest.param(0.0095, 0.010, 0.010, True, id="the GPU is hardly faster"),
     ],
 )
-def test_the_slower_of_host_and_gpu_sets_the_pace(found, device_s, host_s, step_s, host_bound):
-    assert found(device_s=device_s, host_s=host_s) == (pytest.approx(step_s), host_bound)
+@pytest.mark.parametrize("launches", [1, 10, 500])
+def test_the_slower_of_host_and_gpu_sets_the_pace(
+    found, device_s, host_s, step_s, host_bound, launches
+):
+    """With one launch, a slow host has a lead of nearly a step at each boundary."""
+    step = found(device_s=device_s, host_s=host_s, launches=launches)
+
+    assert step == (pytest.approx(step_s), host_bound)
+
+
+@pytest.mark.parametrize(
+    ("device_s", "host_s", "host_bound"),
+    [(0.030, 0.012, False), (0.012, 0.030, True), (0.030, 0.031, True)],
+)
+def test_a_full_queue_of_launches_makes_no_step_host_bound(found, device_s, host_s, host_bound):
+    """3,000 launches of 10 µs, 4 µs each on the host: its lead ends at 1,024, a third of a step.
+
+    So the GPU is through with the boundary before when the host marks the next one, as it is if it
+    waits for its host.
+    """
+    assert found(device_s=device_s, host_s=host_s, launches=3000)[1] is host_bound
 
 
 def test_the_pace_is_unknown_if_the_host_reads_a_value_in_each_step(found):
@@ -73,6 +73,8 @@ def test_the_pace_is_unknown_if_the_host_reads_a_value_in_each_step(found):
     [
         ("fp32", make_probe(), False),
         ("fp32", make_probe(host_reads=2), True),
+        ("fp32", make_probe(host_waits=1), True),  # of PowerSGD, for the whole device
+        ("fp32", make_probe(host_waits=0), False),
         ("fp32", None, False),  # a captured step: a graph reads nothing
         ("fp16", make_probe(), True),  # the scaler reads whether a gradient was infinite
         ("bf16", make_probe(), False),
@@ -80,6 +82,10 @@ def test_the_pace_is_unknown_if_the_host_reads_a_value_in_each_step(found):
 )
 def test_a_step_waits_for_its_gpu_if_it_reads_a_value_of_it(precision, probe, waits):
     assert waits_for_gpu(make_case(precision=precision), probe) is waits
+
+
+def test_a_script_that_was_not_probed_may_wait_for_its_gpu():
+    assert waits_for_gpu(make_script_case(tier="gpu"), None)
 
 
 @pytest.mark.parametrize("cpu_offload", [True, False])

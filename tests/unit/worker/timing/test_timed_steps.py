@@ -9,10 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ddp_perf.core.gpu import GpuLoad
+from ddp_perf.core.launch import WarmUp
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.steps.plan import StepsEndedError, follow_plan
 from ddp_perf.worker.timing import timed_steps
-from ddp_perf.worker.timing.timed_steps import timed_schedule
+from ddp_perf.worker.timing.clock import HostClock
+from ddp_perf.worker.timing.timed_steps import timed_on_gpu, timed_schedule
 from tests.builders import make_case
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -52,7 +55,7 @@ class Steps:
         self.phases.append(phase)
 
 
-class Clock:
+class Clock(HostClock):
     """A clock on which step n takes n ms."""
 
     def __init__(self, steps):
@@ -108,7 +111,8 @@ def timed(monkeypatch):
 
     ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
     step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``. The
-    training is over after step ``end``. It collects garbage in a step ``as_script``.
+    training is over after step ``end``. It collects garbage in a step ``as_script``. On a GPU a
+    step takes ``step_s`` after the warm-up.
     """
 
     def run(
@@ -121,6 +125,8 @@ def timed(monkeypatch):
         threads=1,
         end=None,
         as_script=False,
+        step_s=None,
+        again=0,
     ):
         steps, witnesses = Steps(), []
 
@@ -136,6 +142,7 @@ def timed(monkeypatch):
                 disturbed.logical_or_(torch.tensor(theirs))
 
         monkeypatch.setattr(dist, "barrier", lambda: None)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         monkeypatch.setattr(dist, "all_reduce", all_reduce)
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, count: Clock(steps))
@@ -151,7 +158,11 @@ def timed(monkeypatch):
                 raise StepsEndedError
             steps.step()
 
-        found = _follow(timed_schedule(steps, schedule, device), step)
+        plan_of_steps = timed_schedule(steps, schedule, device)
+        if device is GPU:
+            after = WarmUp(steps=30, steady=True, again=again, step_s=step_s)
+            plan_of_steps = timed_on_gpu(steps, schedule, device, after=after, read_load=GpuLoad)
+        found = _follow(plan_of_steps, step)
         assert all(one.closed for one in witnesses)
         assert steps.collected == {steps.collects_garbage and collects}
         return found, steps.done
@@ -231,17 +242,43 @@ def test_the_waits_of_one_thread_of_several_are_no_witness(timed):
     assert len(found.cpu_s) == 10
 
 
-def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, monkeypatch):
-    def collective(*arguments):
-        raise AssertionError("nothing is decided")
+@pytest.mark.parametrize(
+    ("step_s", "measured"),
+    [(0.5, 10), (0.25, 10), (0.1, 25), (0.0015, 1667), (0.00002, 2000)],
+)
+def test_steps_on_a_gpu_last_as_long_as_a_reading_needs_and_are_at_least_the_schedules(
+    timed, step_s, measured
+):
+    """All ranks have the same typical step, so they need to agree on nothing more."""
+    found, done = timed(always, device=GPU, step_s=step_s)
 
-    monkeypatch.setattr(timed_steps, "_clean_steps", collective)
-
-    found, done = timed(always, device=GPU)
-
-    assert done == 12
-    assert len(found.step_s) == 10
+    assert done == 2 + measured
+    assert len(found.step_s) == measured
+    assert len(found.warmup_s) == 2
     assert found.cpu_s == found.waited_s == ()
+
+
+@pytest.mark.parametrize(("end", "kept"), [(12, 10), (20, 18)])
+def test_a_script_on_a_gpu_that_is_over_before_keeps_the_steps_that_it_has(timed, end, kept):
+    found, _ = timed(never, device=GPU, step_s=0.01, end=end)
+
+    assert len(found.step_s) == kept
+
+
+def test_steps_on_a_gpu_follow_further_ones_after_the_readings(timed):
+    try:
+        gc.disable()  # garbage is collected in them
+        found, done = timed(never, device=GPU, step_s=0.5, again=3)
+    finally:
+        gc.enable()
+
+    assert done == 3 + 2 + 10
+    assert found.warmup_s == (0.004, 0.005)
+
+
+def test_a_script_on_a_gpu_with_less_steps_than_the_schedule_is_over_too_early(timed):
+    with pytest.raises(StepsEndedError):
+        timed(never, device=GPU, step_s=0.01, end=11)
 
 
 @pytest.mark.parametrize("as_script", [True, False])
