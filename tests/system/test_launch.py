@@ -52,6 +52,7 @@ def test_a_launch_measures_every_rank(launcher, request_of):
     structure = outcome.ranks[0].structure
     # Of a batch of 4: both products forward, both for the weights, the second for its input.
     assert outcome.ranks[1].flops == 2 * 4 * (2 * (16 * 16 + 16 * 4) + 16 * 4)
+    assert outcome.ranks[1].flops_by_format == {"fp32": outcome.ranks[1].flops}
     assert structure.parameters == 340
     assert structure.gradient_bytes == 1360
     assert structure.buckets == (1360,)

@@ -473,13 +473,6 @@ def test_a_gpu_is_slowed_if_it_is_while_it_runs_the_last_steps(load, slowed):
     assert watched(GpuOverTime({}, {}, idle), load).conditions.gpu_slowed is slowed
 
 
-def test_the_link_of_a_gpu_is_known_if_its_generation_and_its_lanes_are():
-    after = watched(GpuOverTime({}, {}, {"pcie_generation": 4, "pcie_width": 8}))
-
-    assert after.pcie == (4, 8)
-    assert watched(GpuOverTime({}, {}, {"pcie_width": 8})).pcie is None
-
-
 def energy(*, seconds=10.0, **counter):
     """Return the energy between two readings, with the counter at 100 J and 700 J."""
     counters = {"before": 100.0, "after": 700.0, **counter}
