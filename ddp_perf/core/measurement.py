@@ -118,6 +118,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     published: str | None = None  # comparison with a published figure of the same work, in one line
     disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
     known: Known | None = None  # None: not acknowledged
+    unmeasured: int = 0  # sessions before this one, in a row, without a valid figure of the metric
     as_acknowledged: bool = False  # of an exact metric: what was acknowledged is what was measured
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
     target: Target | None = None  # that `value` is judged by, instead of a baseline

@@ -23,7 +23,7 @@ from ddp_perf.report.terminal.text import (
 )
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
 from ddp_perf.session.gate.utilisation import utilisation_of
-from ddp_perf.session.result import FAILING, SuiteResult
+from ddp_perf.session.result import FAILING, SuiteResult, is_never_measured
 from ddp_perf.stats.utilisation import utilisation_figures
 from ddp_perf.system.gpu.xid import find_xids
 
@@ -109,8 +109,8 @@ class MeasuredCase:
             if is_open or outcome is Outcome.NO_BASELINE:
                 fail_undecided(text)
             pytest.fail(text, pytrace=False)
-        if outcome in _SKIPPING:
-            self._fail_if_strict(text)
+        if outcome in _SKIPPING or self.result.needs_append(finding):
+            self._fail_if_strict(finding, text)
             pytest.skip(text)
 
     def _describe(self, *, failed: bool) -> None:
@@ -137,9 +137,14 @@ class MeasuredCase:
         }
         self.record(**{name: value for name, value in figures.items() if value is not None})
 
-    def _fail_if_strict(self, text: str) -> None:
+    def _fail_if_strict(self, finding: Finding, text: str) -> None:
+        if not self._ddp.options.strict:
+            return
+        if is_never_measured(finding):
+            many = finding.unmeasured + 1
+            fail_undecided(f"--ddp-strict: INVALID for {many} sessions in a row\n{text}")
         undecided, cases = self.result.undecided(), len(self.result.measurements)
-        if self._ddp.options.strict and len(undecided) > UNDECIDED_ALLOWED * cases:
+        if len(undecided) > UNDECIDED_ALLOWED * cases:
             fail_undecided(
                 f"--ddp-strict: {len(undecided)} of {cases} cases undecided:"
                 f" this machine cannot gate\n{text}"

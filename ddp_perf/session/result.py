@@ -44,6 +44,7 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why there is no analysis
 
 
+_INVALID_IN_A_ROW = 5  # sessions, this one among them
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 FAILING = (Outcome.REGRESSION, Outcome.BAD_NODE, *_FIRST_TIME, Outcome.MISSES_TARGET)
 
@@ -56,6 +57,13 @@ def is_waiting(finding: Finding) -> bool:
     """
     verdict = finding.verdict
     return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None
+
+
+def is_never_measured(finding: Finding) -> bool:
+    """Return whether the finding is INVALID so often in a row that nothing gates the metric."""
+    return (
+        finding.verdict.outcome is Outcome.INVALID and finding.unmeasured + 1 >= _INVALID_IN_A_ROW
+    )
 
 
 def _is_undecided(finding: Finding) -> bool:
@@ -147,7 +155,17 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         Nor do a structure and a loss, which are the same on any machine, nor what no test asserts.
         """
         asserted = self.asserted_findings()
-        return sorted({found.case_id for found in asserted if _is_undecided(found)})
+        return sorted(
+            {
+                found.case_id
+                for found in asserted
+                if _is_undecided(found) or self.needs_append(found)
+            }
+        )
+
+    def needs_append(self, finding: Finding) -> bool:
+        """Return whether it is SUSPECT and will be forgotten: only a further session decides it."""
+        return finding.verdict.outcome is Outcome.SUSPECT and self.save_mode != "append"
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""

@@ -1,4 +1,4 @@
-"""The line on what a strict session gates, as long as its cases wait for their first sessions."""
+"""The lines on what a strict session does not gate: what waits, and what is never measured."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.result import SuiteResult, is_waiting
+from ddp_perf.session.result import SuiteResult, is_never_measured, is_waiting
 
 
 def strict_lines(result: SuiteResult) -> list[str]:
-    """Return a line on the metrics that are gated so far, if every judged case waits.
+    """Return a line on what was INVALID too often, and one on what is gated if every case waits.
 
     A waiting case does not count as undecided, so --ddp-strict alone does not fail it.
     """
+    never = [
+        f"{metric_title(found.metric)} of {found.case_id} for {found.unmeasured + 1} sessions"
+        for found in result.asserted_findings()
+        if is_never_measured(found)
+    ]
+    lines = [f"--ddp-strict: INVALID in a row, so nothing gates it: {', '.join(never)}"]
+    return [*(lines if never else ()), *_waiting_lines(result)]
+
+
+def _waiting_lines(result: SuiteResult) -> list[str]:
     waiting = [found for found in result.findings if _waits(result, found)]
     judged = {found.case_id for found in result.findings}
     if not judged or {found.case_id for found in waiting} != judged:

@@ -1,14 +1,14 @@
-"""What an acknowledgement covers: a slow-down, or the one value of an exact metric."""
+"""Acknowledgements cover a slow-down, or the one value of an exact metric."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from ddp_perf.core.baseline import Acknowledgement
-from ddp_perf.core.launch import LaunchResult
-from ddp_perf.core.metric import LOSS, STRUCTURE
+from ddp_perf.core.baseline import Acknowledgement, Baseline
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import EXACT, LOSS, STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.loss import judge_loss, loss_tolerance, losses_to_store
@@ -16,18 +16,25 @@ from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.result import SuiteResult
 
 
-def has_structure_of(launches: Sequence[LaunchResult], given: Acknowledgement) -> bool:
-    """Return whether every launch has the acknowledged structure, and its FLOPs."""
-    same = all(launch.ranks[0].structure == given.structure for launch in launches)
-    return same and given.structure is not None and counted_flops(launches) == given.flops
+def with_acknowledged_value(
+    finding: Finding, measurements: Mapping[str, Measurement], baseline: Baseline
+) -> Finding:
+    """Return the finding; one on an exact metric states whether its value is the acknowledged one.
 
-
-def has_losses_of(
-    launches: Sequence[LaunchResult], given: Acknowledgement, tolerance: float
-) -> bool:
-    """Return whether the launches have the acknowledged losses, within their tolerance."""
-    verdict = judge_loss(launches, given.losses, tolerance=tolerance) if given.losses else None
-    return verdict is not None and verdict.outcome is Outcome.PASS
+    A structure is the same with its FLOPs, and losses are within their tolerance.
+    """
+    given = baseline.acknowledgement(finding.case_id, finding.metric)
+    if given is None or finding.metric not in EXACT:
+        return finding
+    launches = measurements[finding.case_id].launches
+    if finding.metric == STRUCTURE:
+        same = given.structure is not None and counted_flops(launches) == given.flops
+        same = same and all(one.ranks[0].structure == given.structure for one in launches)
+    else:
+        assert finding.tolerance is not None  # of the loss: it was judged
+        verdict = judge_loss(launches, given.losses, tolerance=finding.tolerance)
+        same = verdict is not None and verdict.outcome is Outcome.PASS
+    return msgspec.structs.replace(finding, as_acknowledged=same)
 
 
 def acknowledged_as_measured(given: Acknowledgement, result: SuiteResult) -> Acknowledgement:

@@ -16,6 +16,7 @@ from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.persistence import with_persistence
 from ddp_perf.session.gate.pool import find_misfit
+from ddp_perf.session.gate.unmeasured import with_unmeasured
 from ddp_perf.session.result import SuiteResult
 
 _USUAL = Remedies()
@@ -77,7 +78,8 @@ def conclude_findings(
         alpha=context.alpha,
         host=context.environment.pooled_host,
     )
-    return with_acknowledgements(persisting, context.baseline, date)
+    cases = context.baseline.cases
+    return with_acknowledgements(with_unmeasured(persisting, cases, date), context.baseline, date)
 
 
 def with_tolerances(result: SuiteResult, tolerances: Mapping[str, float]) -> SuiteResult:

@@ -24,7 +24,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.session.gate.acknowledged_values import has_losses_of, has_structure_of
+from ddp_perf.session.gate.acknowledged_values import with_acknowledged_value
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.gpu_clock import clock_changes, with_clocks
@@ -130,7 +130,7 @@ def judge_suite(
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
         findings += judge_targets(measurements, summaries, key, context.looks)
-    return findings
+    return [with_acknowledged_value(one, measurements, context.baseline) for one in findings]
 
 
 def _over_nodes(
@@ -210,15 +210,8 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     }.get(verdict.outcome, remedies.other_structure)
     if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
-    given = context.baseline.acknowledgement(case.id, STRUCTURE)
-    return Finding(
-        case_id=case.id,
-        metric=STRUCTURE,
-        verdict=verdict,
-        launches=len(launches),
-        flops=compared_flops(launches, case, stored, torch),
-        as_acknowledged=given is not None and has_structure_of(launches, given),
-    )
+    flops, count = compared_flops(launches, case, stored, torch), len(launches)
+    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
 
 
 def _judge_loss(
@@ -245,7 +238,6 @@ def _judge_loss(
         reason = f"{verdict.reason}; {remedies.other_structure}"
         verdict = msgspec.structs.replace(verdict, reason=reason)
     first = stored.sessions[0] if stored is not None and own else None
-    given = context.baseline.acknowledgement(case.id, LOSS)
     yield Finding(
         case_id=case.id,
         metric=LOSS,
@@ -254,7 +246,6 @@ def _judge_loss(
         baseline_date=first.date if first else None,
         changed=tuple(changes(first.environment, context.environment)) if first else (),
         tolerance=tolerance,
-        as_acknowledged=given is not None and has_losses_of(launches, given, tolerance),
     )
 
 

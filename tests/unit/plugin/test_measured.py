@@ -5,7 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from msgspec.structs import replace
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.plugin.exit_code import UNDECIDED
 from tests.builders import (
@@ -251,6 +253,46 @@ def test_a_strict_session_fails_if_more_than_a_fifth_is_undecided(project, distu
         assert said in str(strict.stdout)
     else:
         strict.assert_outcomes(passed=4, skipped=1, deselected=25)
+
+
+def test_a_suspect_session_that_nothing_is_to_confirm_is_undecided(project):
+    """With append it is stored, and the next ones decide it; else it is forgotten every time."""
+    project.store(spread=0.02)
+    project.answer = project.steps_of(0.0108, 0.012)
+
+    alone = project.run("-k", STEP, "-rs")
+    strict = project.run("-k", STEP, "--ddp-strict")
+    appended = project.run("-k", STEP, "--ddp-strict", "--save-baseline=append")
+
+    alone.assert_outcomes(skipped=1, deselected=OTHERS)
+    assert "SUSPECT: step time" in str(alone.stdout)
+    assert strict.ret == UNDECIDED
+    appended.assert_outcomes(passed=1, deselected=OTHERS)
+
+
+@pytest.mark.parametrize(("lacking", "many"), [(3, False), (4, True)])
+def test_a_metric_that_is_invalid_in_every_session_is_undecided_by_itself(project, lacking, many):
+    """A fifth of the cases may be undecided in a session, and not for ever."""
+    path = project.store()
+    one = project.cases()[0]
+
+    def busy_lately(baseline):
+        case = baseline.cases[one.id]
+        later = [
+            replace(session, launches=({"peak_memory": 1000.0},))
+            for session in case.sessions[-lacking:]
+        ]
+        case = replace(case, sessions=(*case.sessions[:-lacking], *later))
+        return replace(baseline, cases={**baseline.cases, one.id: case})
+
+    BaselineStore(path.parent).update(path.stem, busy_lately)
+    project.answer = under(RankConditions(foreign=0.5))
+
+    shown = " ".join(str(project.run("-k", STEP, "--ddp-strict").stdout).split())
+
+    assert ("--ddp-strict: INVALID for 5 sessions in a row" in shown) is many
+    line = f"INVALID in a row, so nothing gates it: step time of {ONE} for 5 sessions"
+    assert (line in shown) is many
 
 
 GPU = TINY.replace("tier: cpu", "tier: gpu").replace("[1, 2]", "[1, 4]")

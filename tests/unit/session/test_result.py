@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.result import is_waiting
+from ddp_perf.session.result import is_never_measured, is_waiting
 from tests.builders import (
     make_case,
     make_collectives,
@@ -37,7 +38,21 @@ def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
         make_finding(C, Outcome.NO_BASELINE, metric="tail"),
     )
 
-    assert make_result([], findings=findings).undecided() == ["a", "b"]
+    appended = make_result([], findings=findings, save_mode="append")
+    assert appended.undecided() == ["a", "b"]
+    assert make_result([], findings=findings).undecided() == ["a", "b", "c"]  # it is forgotten
+
+
+@pytest.mark.parametrize(
+    ("outcome", "before", "never"),
+    [(Outcome.INVALID, 3, False), (Outcome.INVALID, 4, True), (Outcome.PASS, 9, False)],
+)
+def test_a_metric_that_was_invalid_in_five_sessions_in_a_row_is_never_measured(
+    outcome, before, never
+):
+    finding = msgspec.structs.replace(make_finding(A, outcome), unmeasured=before)
+
+    assert is_never_measured(finding) is never
 
 
 def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():

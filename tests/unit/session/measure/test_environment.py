@@ -110,10 +110,8 @@ def on_pcie(case, *links, **launch):
     measured = make_measurement(case, [0.01])
     (one,) = measured.launches
     ranks = tuple(
-        msgspec.structs.replace(rank, load=GpuLoad(pcie_generation=link[0], pcie_width=link[1]))
-        if link is not None
-        else rank
-        for rank, link in zip(one.ranks, links, strict=True)
+        msgspec.structs.replace(rank, load=GpuLoad(pcie_generation=generation, pcie_width=lanes))
+        for rank, (generation, lanes) in zip(one.ranks, links, strict=True)
     )
     one = msgspec.structs.replace(one, ranks=ranks, **launch)
     return msgspec.structs.replace(measured, launches=(one,))
@@ -124,7 +122,7 @@ def test_the_link_of_each_gpu_is_its_best_reading_and_of_several_nodes_the_slowe
     across = make_case(world_size=4, nodes=2)
 
     idle = on_pcie(one, (1, 16)), on_pcie(two, (4, 16), (3, 8))
-    unknown = on_pcie(two, (4, 16), None)
+    unknown = on_pcie(two, (4, 16), (None, 8))
     nodes = on_pcie(across, (4, 16), (4, 16), (4, 16), (4, 8))
 
     assert with_launches(make_environment(), idle).pcie == "4x16 3x8"

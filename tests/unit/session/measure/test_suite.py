@@ -227,6 +227,21 @@ def test_a_disturbed_session_is_invalid_and_undecided(session):
     assert TWO.id in result.undecided()
 
 
+def test_sessions_in_a_row_without_a_valid_figure_are_counted(session):
+    """The other case has one in each of them, so that few cases are undecided."""
+    session(steps_of(0.010, 0.012), save_mode="append")
+    counts = []
+    for _ in range(5):
+        found = session(busy(ONE), save_mode="append").finding(ONE.id, "step_time")
+        counts.append((found.verdict.outcome, found.unmeasured))
+
+    valid = session(steps_of(0.010, 0.012), save_mode="append").finding(ONE.id, "step_time")
+    again = session(busy(ONE), save_mode="append").finding(ONE.id, "step_time")
+
+    assert counts == [(Outcome.INVALID, before) for before in range(5)]
+    assert (valid.unmeasured, again.unmeasured) == (0, 0)
+
+
 def test_noisy_steps_are_left_out_and_quiet_ones_are_stored(session):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0

@@ -1,0 +1,50 @@
+"""Sessions in which a metric was INVALID, or in which its whole case is missing, are counted."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.unmeasured import with_unmeasured
+from tests.builders import make_case, make_case_baseline, make_finding, make_session
+
+CASE, OTHER = make_case(id="a"), make_case(id="b")
+NOW = "2026-01-20T03:04:05+00:00"
+
+
+def without_step(day):
+    session = make_session([0.01], day=day)
+    return msgspec.structs.replace(session, launches=({"peak_memory": 1000.0},))
+
+
+def unmeasured(*sessions, others=(), outcome=Outcome.INVALID):
+    stored = {"a": make_case_baseline(CASE, *sessions), "b": make_case_baseline(OTHER, *others)}
+    findings = [make_finding(CASE, outcome), make_finding(OTHER, Outcome.PASS)]
+    found, other = with_unmeasured(findings, stored, NOW)
+    assert other.unmeasured == 0
+    return found.unmeasured
+
+
+@pytest.mark.parametrize("days", [(), (11,), (11, 12, 13)])
+def test_stored_sessions_that_lack_the_metric_count(days):
+    sessions = [make_session([0.01], day=10), *map(without_step, days)]
+
+    assert unmeasured(*sessions) == len(days)
+
+
+def test_sessions_of_the_suite_that_lack_the_case_count():
+    others = [make_session([0.01], day=day) for day in (9, 10, 11, 12)]
+
+    assert unmeasured(make_session([0.01], day=10), others=others) == 2
+
+
+def test_sessions_of_one_half_day_count_once_and_the_one_of_now_does_not():
+    near = [msgspec.structs.replace(without_step(12), date=f"2026-01-12T0{h}:00") for h in (1, 5)]
+    today = msgspec.structs.replace(without_step(20), date="2026-01-20T01:00:00+00:00")
+
+    assert unmeasured(make_session([0.01], day=10), *near, today) == 1
+
+
+def test_only_what_is_invalid_counts():
+    assert unmeasured(make_session([0.01]), without_step(2), outcome=Outcome.PASS) == 0
