@@ -180,7 +180,7 @@ class _Finished:
         """Write the results file once there are launches in it."""
         self._duel = msgspec.structs.replace(duel, repeat=self._repeat)
         if any(case.aa or case.failures for case in duel.cases):
-            self._path = result_path(_RESULTS, duel)
+            self._path = self._path or result_path(_RESULTS, duel)
             write_duel(self._path, self._duel)
 
     def show(self, ended: str | None = None) -> None:

@@ -11,7 +11,8 @@ from ddp_perf.errors import ConfigError
 
 LauncherName = Literal["forkserver", "torchrun", "slurm", "kubernetes"]
 LAUNCHERS: tuple[LauncherName, ...] = ("forkserver", "torchrun", "slurm", "kubernetes")
-NODE_SHELL = "ssh {node}"
+# A host that does not answer would else take the whole deadline of a launch.
+NODE_SHELL = "ssh -o ConnectTimeout=15 -o ServerAliveInterval=15 {node}"
 _PORT = 29400  # torchrun's own for a c10d rendezvous
 
 

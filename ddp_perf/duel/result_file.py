@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -48,5 +49,10 @@ def read_duel(path: Path) -> Duel:
 
 
 def result_path(directory: Path, duel: Duel) -> Path:
-    """Return the file of a duel: it is named by the time at which the duel began."""
-    return directory / f"{duel.began[:19].replace(':', '')}.json"
+    """Return a file for a duel, named by the time at which the duel began, that is not there yet.
+
+    Another duel may have begun in the same second.
+    """
+    began = duel.began[:19].replace(":", "")
+    names = (began if number == 1 else f"{began}-{number}" for number in itertools.count(1))
+    return next(path for name in names if not (path := directory / f"{name}.json").exists())

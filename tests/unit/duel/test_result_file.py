@@ -19,6 +19,19 @@ def test_a_duel_is_read_as_it_was_written(tmp_path):
     assert read_duel(path) == duel
 
 
+def test_two_duels_that_began_in_one_second_have_a_file_each(tmp_path):
+    first, second = make_duel(), make_duel(make_case_duel(DuelOutcome.SLOWER))
+    assert first.began == second.began
+    paths = []
+
+    for duel in (first, second):
+        paths.append(result_path(tmp_path, duel))
+        write_duel(paths[-1], duel)
+
+    assert [read_duel(path) for path in paths] == [first, second]
+    assert sorted(paths) == sorted(tmp_path.iterdir())
+
+
 def test_a_file_that_is_cut_short_is_refused_with_a_remedy(tmp_path):
     path = tmp_path / "duel.json"
     write_duel(path, make_duel(make_case_duel(DuelOutcome.SLOWER)))

@@ -217,5 +217,8 @@ def test_the_nodes_are_those_of_the_hosts(options):
     ).cluster
 
     assert (cluster.nodes, cluster.ranks_per_node) == (2, 8)
-    assert (cluster.node_shell, cluster.rendezvous) == ("ssh {node}", "a:29400")
+    assert cluster.rendezvous == "a:29400"
+    program, *options_of_ssh, host = cluster.node_shell.split()
+    assert (program, host) == ("ssh", "{node}")
+    assert {"ConnectTimeout=15", "ServerAliveInterval=15"} <= {*options_of_ssh}
     assert options("--ddp-nnodes=4").cluster.nodes == 4
