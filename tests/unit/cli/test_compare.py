@@ -426,7 +426,7 @@ def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, distu
     assert done.exit_code == 2, done.output
     assert done.stdout.splitlines()[-1].startswith("next: remove what disturbed the sessions")
     where = "in old.json " if disturbed == "old.json" else ""
-    assert f"of ddp-ws2: {where}5 of 5 launches were disturbed: other processes took 40 %" in (
+    assert f"of 2 cases: {where}5 of 5 launches were disturbed: other processes took 40 %" in (
         unwrapped(done)
     )
 
