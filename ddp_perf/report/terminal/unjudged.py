@@ -20,6 +20,7 @@ _MOST_TERMS = 3
 _NO_TERMS = (
     "it was over before further steps could show what a step is made of; let it train longer"
 )
+_OTHER_STEPS = "no terms, as stated above"
 
 
 def unjudged_text(result: SuiteResult, width: int) -> str:
@@ -51,8 +52,8 @@ def _paragraphs(result: SuiteResult) -> Iterator[str]:
     for case_id, name in names.items():
         if not result.measurements[case_id].is_complete:
             continue
-        if not_shown(result, case_id) is None:  # else the table states why
-            yield f"{name}: {_largest_terms(result, case_id) or _NO_TERMS}"
+        without = _NO_TERMS if not_shown(result, case_id) is None else _OTHER_STEPS
+        yield f"{name}: {_largest_terms(result, case_id) or without}"
         yield from advice_lines(result, case_id)
         if (disturbance := find_disturbance(case_id, result.measurements)) is not None:
             yield f"- its times mean little: {disturbance}"
