@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddp_perf.bench.flags import Flags, benchmark_case, parse_flags
 from ddp_perf.bench.position import Position, position_of
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, Profiling
+from ddp_perf.core.launch import FACTS, LaunchFailure, LaunchRequest, Profiling
 from ddp_perf.errors import ConfigError, DdpPerfError
 
 _FAILED = 1
@@ -94,6 +94,9 @@ def _measure(request: LaunchRequest, flags: Flags, position: Position) -> int:
         from ddp_perf.bench.report import report_text
 
         print(report_text(request, outcome))
+        for fact in FACTS:
+            if (why := outcome.why_missing(fact)) is not None:
+                _note(f"no {fact}: {why}")
     return 0
 
 

@@ -196,7 +196,7 @@ class KeptOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """A launch in which every rank delivered a result and exited with code 0."""
+    """A launch in which every rank delivered its times, and no rank reported an error."""
 
     case_id: str
     round: int

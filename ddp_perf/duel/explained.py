@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
-from ddp_perf.core.launch import LaunchResult, first_structure
+from ddp_perf.core.launch import LaunchResult, first_structure, why_missing
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.duel.values import CaseDuel, SideName
 from ddp_perf.session.gate.explanation import explain_case
@@ -14,12 +14,14 @@ from ddp_perf.stats.summary import as_session, summarise_all
 
 
 def structure_difference(case: CaseDuel) -> str | None:
-    """Return how the structures of the measured steps differ, or None."""
+    """Return how the structures of the measured steps differ, or why one is missing, or None."""
     if not case.pairs:
         return None
     a, b = first_structure(_launches(case, "A")), first_structure(_launches(case, "B"))
     if a is None or b is None:
-        return None
+        side: SideName = "A" if a is None else "B"
+        why = why_missing(_launches(case, side), "structure")
+        return None if why is None else f"side {side} has none {why}"
     return "; ".join(structure_changes(a, b)) or None
 
 

@@ -6,6 +6,8 @@ The process must stay single-threaded and must not initialise CUDA: every rank i
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,9 +71,21 @@ def _unfit_to_be_forked() -> str | None:
     remedy = "start without sitecustomize, .pth files and LD_PRELOAD that do this"
     if thread_count() != 1:
         return f"there is more than one thread after the imports, so ranks would hang: {remedy}"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized() or has_opened_cuda():  # type: ignore[no-untyped-call]
         return f"CUDA was initialised before ranks were forked, so no rank could use it: {remedy}"
     return None
+
+
+def has_opened_cuda(descriptors: Path = Path("/proc/self/fd")) -> bool:
+    """Return whether CUDA's driver was initialised in this process, by torch or by other code.
+
+    The driver opens this device. NVML, which a fork may use, opens others.
+    """
+    for descriptor in descriptors.iterdir():
+        with contextlib.suppress(OSError):  # the one of the listing itself is closed by now
+            if os.readlink(descriptor).startswith("/dev/nvidia-uvm"):
+                return True
+    return False
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch.distributed import Store
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
+from ddp_perf.system.host.host import allowed_cores
 from ddp_perf.system.host.network import interface_between_nodes, is_loopback
 from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import flight_recorder_variable
@@ -20,6 +21,7 @@ from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import graph_stream
 
 _RECORDED_COLLECTIVES = "2000"
+_MOST_COMPILERS = 32  # processes, as Inductor by itself
 
 
 def measure_in_group(
@@ -83,6 +85,11 @@ def set_variables(case: Case) -> None:
         # torch's own hooks synchronise with any visible GPU, also over gloo. Hiding GPUs works
         # here because CUDA is not initialised: no process that starts ranks does it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        # Inductor would start up to 32 compilers in each rank. They share the machine, and compete
+        # with the rank's deadline for its first step.
+        share = max(1, len(allowed_cores()) // case.ranks_per_node)
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(min(_MOST_COMPILERS, share)))
     os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
 
 

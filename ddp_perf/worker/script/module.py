@@ -38,10 +38,8 @@ def trained_module(optimizers: Sequence[Optimizer]) -> nn.Module:
 def gpu_of(optimizer: Optimizer | None) -> torch.device:
     """Return the GPU of an optimizer's parameters; if none is on a GPU, the current one."""
     parameters = [] if optimizer is None else _parameters([optimizer])
-    current = torch.cuda.current_device
-    return next((p.device for p in parameters if p.is_cuda), None) or torch.device(
-        "cuda", current()
-    )
+    used = (one.device for one in parameters if one.is_cuda)
+    return next(used, None) or torch.device("cuda", torch.cuda.current_device())
 
 
 def replicas() -> list[DistributedDataParallel]:

@@ -333,11 +333,10 @@ class ScriptSteps(Generic[T]):
             raise short
         if not dist.is_initialized():
             raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
-        if case.world_size > 1:
-            try:
-                await_other_ends(case, self._rank, how, self.done)
-            except AttributeError as error:  # this torch has no such store
-                return self._finish_after(error, error)
+        try:
+            await_other_ends(case, self._rank, how, self.done)
+        except AttributeError as error:  # this torch has no such store
+            return self._finish_after(error, error)
         try:
             with own_settings(), self._own_device:
                 while True:
@@ -349,10 +348,7 @@ class ScriptSteps(Generic[T]):
             raise short from None
 
     def _finish_after(self, error: BaseException, described: Exception) -> T:
-        """Return what the plan returns though the script failed. It raises the error if it cannot.
-
-        It can after the timed steps: the times are there.
-        """
+        """Return what the plan returns if the times are there; raise ``described`` otherwise."""
         try:
             with own_settings(), self._own_device:
                 self._plan.throw(error)
@@ -360,7 +356,7 @@ class ScriptSteps(Generic[T]):
             result: T = stop.value
             return result
         except SystemExit:
-            raise described from None
+            pass
         raise described
 
 

@@ -91,7 +91,10 @@ class CollectiveSteps:
         if self._step.kind == "broadcast":
             return self._values(ROOT)
         if self._step.kind == "all_gather":
-            return torch.cat([self._values(r).chunk(self._world_size)[r] for r in ranks])
+            gathered = torch.empty_like(self._whole)
+            for r, share in enumerate(gathered.chunk(self._world_size)):
+                share.copy_(self._values(r).chunk(self._world_size)[r])  # one rank's at a time
+            return gathered
         # Rank r adds r to rank 0's values.
         total = self._values(0) * self._world_size + sum(ranks)
         scatters = self._step.kind == "reduce_scatter"

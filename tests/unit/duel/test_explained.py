@@ -66,3 +66,11 @@ def test_structures_that_differ_are_named():
     assert structure_difference(make_slower(structure=structure)) == (
         "1 broadcast of 8 bytes (float32) more a step"
     )
+
+
+def test_a_structure_that_was_not_counted_is_no_equal_one():
+    case = make_slower(pairs=1, structure=None, missing={"structure": "OutOfMemoryError: no"})
+
+    assert structure_difference(case) == (
+        "side B has none in 1 of 1 launches: rank 0: OutOfMemoryError: no"
+    )

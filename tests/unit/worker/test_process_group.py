@@ -8,6 +8,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.strategy import FsdpOptions
+from ddp_perf.worker import process_group
 from ddp_perf.worker.process_group import backend_of, let_nccl_report, set_variables
 from tests.builders import make_case
 
@@ -86,3 +87,25 @@ def test_nccl_listens_on_loopback_only_if_all_ranks_are_known_to_be_here(interfa
     assert interface_of({**elsewhere, "LOCAL_WORLD_SIZE": "2"}) == "lo"  # torchrun states it
     assert interface_of(elsewhere) is None
     assert interface_of({**elsewhere, "LOCAL_WORLD_SIZE": "1"}, nodes=2) is None
+
+
+@pytest.mark.parametrize(
+    ("tier", "cores", "ranks", "given", "compilers"),
+    [
+        ("gpu", 128, 8, {}, "16"),
+        ("gpu", 128, 1, {}, "32"),  # as many as Inductor starts by itself
+        ("gpu", 2, 8, {}, "1"),
+        ("gpu", 128, 8, {"TORCHINDUCTOR_COMPILE_THREADS": "3"}, "3"),  # the user's
+        ("cpu", 128, 8, {}, None),
+    ],
+)
+def test_the_ranks_of_a_node_share_its_cores_for_compiling(
+    monkeypatch, tier, cores, ranks, given, compilers
+):
+    environ = dict(given)
+    monkeypatch.setattr(os, "environ", environ)
+    monkeypatch.setattr(process_group, "allowed_cores", lambda: tuple(range(cores)))
+
+    process_group.set_variables(make_case(tier=tier, world_size=ranks))
+
+    assert environ.get("TORCHINDUCTOR_COMPILE_THREADS") == compilers

@@ -140,8 +140,8 @@ def test_the_transports_of_nccl_are_those_that_any_launch_printed():
     found = with_launches(
         make_environment(),
         [
-            on_pcie(two, None, None, output=printed[0]),
-            on_pcie(across, *[None] * 4, output=printed[1]),
+            on_pcie(two, *[(None, None)] * 2, output=printed[0]),
+            on_pcie(across, *[(None, None)] * 4, output=printed[1]),
             make_measurement(make_case(world_size=3), [0.01]),
         ],
     )
@@ -158,7 +158,7 @@ def test_of_several_nodes_the_weakest_is_described():
     other = hardware_of(
         make_gpu_machine(*["A"] * 3, pcie="SYS", power_limit_w=300.0, ecc=True), "9 x IB"
     )
-    measured = on_pcie(across, *[None] * 4, node_hardware=(first, other))
+    measured = on_pcie(across, *[(None, None)] * 4, node_hardware=(first, other))
 
     found = with_launches(make_environment(power_limit_w=400.0, links="NV12 NV12"), [measured])
 
