@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
@@ -117,6 +118,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     warmup_s: tuple[float, ...]
     step_s: tuple[float, ...]
     cpu_s: tuple[float, ...]  # CPU time of all threads, per measured step
+    # Number of measured steps of each loop that a barrier began, on a busy CPU. Empty: one loop.
+    loops: tuple[int, ...] = ()
     # Time in which the main thread was ready, but had no core, per measured step. Empty: a GPU, or
     # a kernel that does not count it.
     waited_s: tuple[float, ...] = ()
@@ -216,8 +219,27 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def step_s(self) -> list[float]:
-        """Seconds of each measured step of the group, which takes as long as its slowest rank."""
-        return [max(steps) for steps in zip(*(rank.step_s for rank in self.ranks), strict=True)]
+        """Seconds of each measured step of the group, which add up to the time of its last rank.
+
+        The group is through with a step when the last rank is. So a step lasts from one such moment
+        to the next, by the times of each rank since the barrier that began the loop. The longest
+        step of any rank would be longer: a rank that is a little late at one boundary has a longer
+        step, and then a shorter one.
+        """
+        if len(self.ranks) == 1:
+            return list(self.ranks[0].step_s)
+        steps: list[float] = []
+        for count in self.ranks[0].loops or (len(self.ranks[0].step_s),):
+            ends = [
+                itertools.accumulate(
+                    rank.step_s[len(steps) : len(steps) + count],
+                    initial=0.0 if steps else sum(rank.warmup_s),
+                )
+                for rank in self.ranks
+            ]
+            through = [max(each) for each in zip(*ends, strict=True)]
+            steps += [round(end - start, 9) for start, end in itertools.pairwise(through)]
+        return steps
 
     @property
     def has_several_nodes(self) -> bool:
@@ -267,7 +289,7 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def typical_step_s(self) -> float:
-        """The median step, in seconds: the slowest rank decides, step by step."""
+        """The median step of the group, in seconds."""
         return statistics.median(self.step_s)
 
     @property

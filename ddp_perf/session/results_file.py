@@ -97,9 +97,10 @@ def _problems_of_launches(case_id: str, measurement: Measurement) -> Iterator[st
 def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
     if STEP_TIME.name not in row.values:
         yield f"values.{STEP_TIME.name}: missing"
-    figures = {**msgspec.structs.asdict(row), **row.values}
+    figures = msgspec.structs.asdict(row) | row.values | {**row.clocks_mhz}
     # The overhead may be 0, and is None in an older file.
-    for name in figures.keys() - {"round", "node", "values", "decomposition", "overhead_s"}:
+    other = {"round", "node", "values", "clocks_mhz", "decomposition", "overhead_s"}
+    for name in figures.keys() - other:
         if not 0 < figures[name] < math.inf:
             yield f"{name}: {figures[name]} is no measured figure"
 

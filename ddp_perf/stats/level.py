@@ -11,7 +11,7 @@ _FEWEST = 5  # clean steps that count alone
 def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = None) -> float:
     """Return the expected fastest of `FASTEST_OF` steps that are drawn at random, in seconds.
 
-    ``step_s`` has the seconds of the timed steps of one rank, or of the slowest rank by step.
+    ``step_s`` has the seconds of the timed steps of one rank, or of the group.
     ``disturbed`` has one bool for each step, where a witness was read; such steps are left out,
     unless fewer than five others remain.
 

@@ -27,8 +27,8 @@ def summarise(
 
     ``single`` is the one-rank launch of the same round, if there is one, and ``ideal`` the ideal
     step as a share of its step: 1 at equal batch per rank. The throughput is samples,
-    in the workload's unit, ÷ wall time of the measured steps of the slowest rank. It contains every
-    stall, which the level of the step leaves out.
+    in the workload's unit, ÷ wall time of the measured steps of the group. It contains every stall,
+    which the level of the step leaves out.
     """
     steps, level = launch.step_s, step_level(launch)
     values = {
@@ -42,7 +42,6 @@ def summarise(
         values[CPU_TIME.name] = cpu_s
     if (energy_j := _energy_j(launch)) is not None:
         values[ENERGY.name] = energy_j / (samples_per_step * _steps_watched(launch))
-    wall = max(sum(rank.step_s) for rank in launch.ranks)
     return LaunchSummary(
         round=launch.round,
         values=values,
@@ -50,7 +49,7 @@ def summarise(
         typical_step_s=launch.typical_step_s,
         mean_step_s=statistics.fmean(steps),
         p95_step_s=_p95(steps),
-        throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
+        throughput=samples_per_step * launch.unit.per_sample * len(steps) / sum(steps),
         decomposition=decompose(launch),
         overhead_s=_overhead_s(launch),
         node=launch.node,
@@ -59,7 +58,7 @@ def summarise(
 
 
 def step_level(launch: LaunchResult) -> float:
-    """Return the level of the step of the slowest rank, in seconds."""
+    """Return the level of the step of the group, in seconds."""
     return launch_level(launch.step_s, launch.disturbed)
 
 

@@ -109,6 +109,7 @@ def measurement(
             placement=placement,
             warmup_s=timed.warmup_s,
             step_s=timed.step_s,
+            loops=timed.loops,
             cpu_s=timed.cpu_s,
             waited_s=timed.waited_s,
             control_s=(*control_s, *control_after),

@@ -85,7 +85,7 @@ def _targets_met(row: CaseRow) -> float | None:
 _STEP = (
     Column(
         "step ms",
-        "the median over launches of the typical (median) step of the slowest rank",
+        "the median over launches of the typical (median) step of all ranks",
         lambda row: row.step_s,
         _ms,
     ),

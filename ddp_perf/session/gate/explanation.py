@@ -100,7 +100,7 @@ def explain_case(
         slow_node=_slow_node(launches, summaries, step),
         changed=(
             *changes(sessions[0].environment, environment),
-            *as_conditions(list(clock_changes(session, sessions))),
+            *as_conditions(clock_changes(session, sessions)),
         ),
         disturbance=None if in_alternation else _disturbance(measurement),
     )

@@ -7,7 +7,7 @@ asserted costs nothing by itself: a warm card has it in every session, at the cl
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.machine_history import MachineHistory
 
 _SAME = 0.02  # clocks under load that differ by less: readings vary by as much
 _HALF = 0.5  # of a slow-down: what explains less of it is no cause
@@ -41,14 +42,14 @@ class ClockChange(NamedTuple):
         return f"{_TITLES[self.name]} clock {self.after:,.0f} MHz, baseline {self.before:,.0f} MHz"
 
 
-def clock_changes(session: Session, before: Sequence[Session]) -> Iterator[ClockChange]:
-    """Yield the clocks that changed since ``before``, as far as both sides have them."""
+def clock_changes(session: Session, before: Sequence[Session]) -> list[ClockChange]:
+    """Return the clocks that changed since ``before``, as far as both sides have them."""
+    found = []
     for name in CLOCKS:
         now, then = session.values(name), [one for old in before for one in old.values(name)]
         if now and then:
-            change = ClockChange(name, statistics.median(then), statistics.median(now))
-            if abs(change.ratio - 1) > _SAME:
-                yield change
+            found.append(ClockChange(name, statistics.median(then), statistics.median(now)))
+    return [change for change in found if abs(change.ratio - 1) > _SAME]
 
 
 def as_conditions(changes: Sequence[ClockChange]) -> tuple[str, ...]:
@@ -60,16 +61,24 @@ def as_conditions(changes: Sequence[ClockChange]) -> tuple[str, ...]:
 
 
 def with_clocks(
-    finding: Finding, measurement: Measurement, changes: Sequence[ClockChange]
-) -> Finding:
-    """Add changed clocks to a finding, which is INVALID if they explain why the step is slower.
+    findings: Sequence[Finding],
+    measurement: Measurement,
+    session: Session,
+    history: MachineHistory,
+) -> list[Finding]:
+    """Add changed clocks to findings, which are INVALID if they explain why the step is slower.
 
     A step takes at most as much longer as a clock is slower. What is left of a REGRESSION beyond
     that is the code's, and so is a power limit that the ranks reach by themselves: then it gets a
     remark.
     """
-    if not changes:
-        return finding
+    changes = clock_changes(session, history.of(measurement.case.id, STEP_TIME.name).at_level)
+    return [_with_clocks(one, measurement, changes) if changes else one for one in findings]
+
+
+def _with_clocks(
+    finding: Finding, measurement: Measurement, changes: Sequence[ClockChange]
+) -> Finding:
     finding = msgspec.structs.replace(finding, changed=(*finding.changed, *as_conditions(changes)))
     verdict, lowest = finding.verdict, min(changes, key=lambda change: change.ratio)
     is_slower = verdict.outcome in _SLOWER and finding.metric in _AFTER_THE_CLOCK

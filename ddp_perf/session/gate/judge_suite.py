@@ -16,7 +16,6 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import (
     LOSS,
     MISSING_READINGS,
-    STEP_TIME,
     STRUCTURE,
     gated_metrics,
     metric_spec,
@@ -27,7 +26,7 @@ from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.acknowledged_values import with_acknowledged_value
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.session.gate.gpu_clock import clock_changes, with_clocks
+from ddp_perf.session.gate.gpu_clock import with_clocks
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, slow_since
@@ -123,10 +122,8 @@ def judge_suite(
             ]
             if case_id in of_nodes:
                 judged = [naming_nodes(one, of_nodes[case_id], measurement) for one in judged]
-            judged = [with_disturbance(finding, measurements) for finding in judged]
-            level = history.of(case_id, STEP_TIME.name).at_level
-            clocks = list(clock_changes(sessions[case_id], level))
-            findings += [with_clocks(finding, measurement, clocks) for finding in judged]
+            judged = with_clocks(judged, measurement, sessions[case_id], history)
+            findings += [with_disturbance(finding, measurements) for finding in judged]
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
         findings += judge_targets(measurements, summaries, key, context.looks)
@@ -278,9 +275,8 @@ def _judge_metric(
     context: JudgingContext,
     history: MachineHistory,
 ) -> Finding:
-    stored, current = history.of(case.id, metric), session.values(metric)
-    verdict = _verdict(case, metric, session, context, history)
-    first = next(iter(stored.at_level), None)
+    stored, verdict = history.of(case.id, metric), _verdict(case, metric, session, context, history)
+    current, first = session.values(metric), next(iter(stored.at_level), None)
     return Finding(
         case_id=case.id,
         metric=metric,

@@ -22,7 +22,6 @@ from ddp_perf.core.gpu import (
     GpuLink,
     GpuLoad,
     GpuMachine,
-    GpuProcess,
     PcieLevel,
     Throttle,
 )
@@ -36,6 +35,7 @@ from ddp_perf.system.gpu.nvml_calls import (
     loaded_nvml,
     optional,
 )
+from ddp_perf.system.gpu.nvml_processes import processes_on
 
 _LEVELS: dict[int, PcieLevel] = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "INT",
@@ -62,7 +62,6 @@ _THERMAL_POLICY = 1  # for the older counter, which will be removed with its con
 # All names that the function of a reading has had, the newest first.
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 _TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
-_PROCESSES = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"
 _WORD = 64  # bits of an affinity mask's element
 _CORE_WORDS = 16  # 1,024 cores
 _NODE_WORDS = 2
@@ -333,7 +332,7 @@ def _read_health(uuid: str) -> GpuHealth:
         ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         remap_pending=None if remapped is None else bool(remapped[2]),
         memory_used=None if memory is None else int(memory.used),
-        processes=_processes(handle) if has_own_memory else None,
+        processes=processes_on(handle) if has_own_memory else None,
     )
 
 
@@ -362,13 +361,6 @@ def _energy_j(handle: Any) -> float | None:
     if is_slice(handle) or has_mig(handle):
         return None
     return _thousandth(optional("nvmlDeviceGetTotalEnergyConsumption", handle))
-
-
-def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:
-    found = first_known(_PROCESSES, handle)
-    if found is None:
-        return None
-    return tuple(GpuProcess(pid=one.pid, memory=one.usedGpuMemory) for one in found)
 
 
 def _throttle_reasons(card: Any) -> tuple[Throttle, ...] | None:

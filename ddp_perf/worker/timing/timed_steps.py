@@ -31,6 +31,7 @@ class Timed(NamedTuple):
     lead_s: float = 0.0  # by which the host got ahead of its GPU
     load: GpuLoad | None = None  # of the GPU while it ran the last steps
     warmup_s: tuple[float, ...] = ()  # of each step before them
+    loops: tuple[int, ...] = ()  # number of steps of each loop, if there are several
 
     def without(self, warmup: int) -> Timed:
         """Return the times without the first steps, which are warm-ups."""
@@ -47,6 +48,7 @@ class Timed(NamedTuple):
             step_s=self.step_s + later.step_s,
             cpu_s=self.cpu_s + later.cpu_s,
             waited_s=self.waited_s + later.waited_s,
+            loops=(*(self.loops or (len(self.step_s),)), len(later.step_s)),
         )
 
 

@@ -24,7 +24,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launch_boxes(measurement: Measurement) -> list[Box]:
-    """Return a box for each launch, of its slowest rank's steps: the steps that are judged."""
+    """Return a box for each launch, of the steps of its group: the steps that are judged."""
     return [_box(f"launch {launch.round + 1}", launch.step_s) for launch in measurement.launches]
 
 
