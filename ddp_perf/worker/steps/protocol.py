@@ -40,7 +40,7 @@ class Steps(Protocol):
 
     @property
     def collects_garbage(self) -> bool:
-        """Whether garbage is collected in timed steps; otherwise it is before and after them."""
+        """True if garbage is collected in timed steps; otherwise it is before and after them."""
         ...
 
     @property
