@@ -123,7 +123,8 @@ def _mfu(measured: _Measured) -> list[float] | str:
     if utilisation is None:
         return "no operation of its step was counted; remove the target"
     if utilisation.mfu is None:
-        return f"{utilisation}; name the accelerators of the target (accelerators: [...]), or remove it"
+        where = "name the accelerators of the target (accelerators: [...])"
+        return f"{utilisation}; {where}, or remove it"
     mfu, step_s = utilisation.mfu, utilisation.step_s
     return [mfu * step_s / row.typical_step_s for row in measured.summaries]
 
