@@ -38,6 +38,11 @@ class FlopCounter(NotingMode):  # type: ignore[no-untyped-call]
         self.check()
         return self._by_format
 
+    @property
+    def flops(self) -> int:
+        """The operations so far, in all formats."""
+        return sum(self.by_format.values())
+
     def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if flops := operation_flops(func, args, kwargs, out):
             used = _format(func, args)

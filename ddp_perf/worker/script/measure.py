@@ -183,7 +183,7 @@ def _count(case: Case, steps: ScriptSteps[RankResult], context: RankContext) -> 
     step = yield from count_structure(steps.module, guard)
     with uncompiled(), FlopCounter() as again:
         yield
-    next_flops = guard.alone("structure", lambda: sum(again.by_format.values()))
+    next_flops = guard.alone("structure", lambda: again.flops)
     if case.world_size > 1 and step is not None and not step.structure.collectives:
         raise refusals.no_collective(case)
     return _Counts(step, next_flops)

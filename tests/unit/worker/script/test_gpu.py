@@ -94,7 +94,7 @@ def run(tmp_path, monkeypatch):
             found.append(work())
             raise Ended
 
-        case = make_script_case(tier="gpu")
+        case = make_script_case(tier="gpu", scratch=False)
         with destroyed_group(), pytest.raises(Ended):
             measure.measure_script(
                 LaunchRequest(case=case, round=0),
