@@ -13,6 +13,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 ddp_setup() {
+    # An activated .venv is what set-up makes, and not the Python to make it of.
+    local PATH=${PATH//"$root/.venv/bin:"/}
     local python=${PYTHON:-python3} stamp=.venv/.ready wanted
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || {
         echo "setup: $python is not Python 3.10 or later; name one: PYTHON=python3.12 $0" >&2
@@ -25,11 +27,16 @@ from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 obstacle = launch_obstacle()
 sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . installs them)")' || return
     wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)
-    if [ -w . ]; then # else nobody here can change .venv
-        exec 9>>.venv.lock
+    exec 9>&- # of a shell that sourced this file
+    if { exec 9<>.venv.lock; } 2>/dev/null; then # else nobody here changes .venv
         ddp_lock -s
     fi
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return 0
+    [ -w .venv.lock ] || {
+        echo "setup: .venv is not made for $python, and $root/.venv.lock cannot be written;" \
+            "work in a copy of this checkout" >&2
+        return 1
+    }
     ddp_lock -x
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] || ddp_make_environment "$python"
     ddp_lock -s
@@ -37,7 +44,9 @@ sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . instal
 
 # Waits for a shared lock (-s, to use .venv) or the only one (-x, to change it).
 ddp_lock() {
-    flock -n "$1" 9 && return
+    local code=0
+    flock -n "$1" 9 2>/dev/null || code=$?
+    [ "$code" = 1 ] || return 0 # locked; or a disk that has no locks
     echo "setup: another job of this checkout makes or uses .venv; waiting until it ends" >&2
     flock "$1" 9
 }

@@ -53,8 +53,14 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A session of a case that was not stored, though storing was requested."""
 
     reason: str  # without a full stop; most reasons end with a remedy
-    # Why it leaves open whether training got worse; None: it does not.
-    is_open: Literal["machine", "unannounced"] | None = None
+    # The machine was not quiet, nobody announced the first session, or the counts of the step are
+    # others than the stored ones; None: another reason.
+    cause: Literal["machine", "unannounced", "other work"] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if it leaves open whether training got worse."""
+        return self.cause in ("machine", "unannounced")
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):

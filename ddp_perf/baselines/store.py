@@ -233,8 +233,9 @@ def _problems_of_dates(where: str, dates: Sequence[str]) -> Iterator[str]:
             yield f"{where}[{i}].date: {date!r} is not an ISO 8601 date; {_REMEDY}"
             return
         if begun > latest:
-            fault = f"{date} is in the future, so the clock was wrong: correct the date, or remove"
-            yield f"{where}[{i}].date: {fault} what was measured then"
+            now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+            fault = f"{date} is after this machine's clock ({now}): set the clock; if it is right,"
+            yield f"{where}[{i}].date: {fault} correct that date"
             return
         if begun < before:
             fault = f"{date} follows {dates[i - 1]}: put them in the order of their dates"

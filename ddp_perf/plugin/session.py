@@ -282,7 +282,7 @@ class DdpSession:
         if mode is not None and (result is None or not result.saved):
             lacking.append(f"not stored (--save-baseline={mode})")
         elif mode is not None and result is not None and lacking:
-            kept = f"; what {counted(len(result.saved), 'case')} lacked is stored"
+            kept = f"; the first session of {counted(len(result.saved), 'case')} is stored"
         what = f": {suite} is {' and '.join(lacking)}{kept}; run it again" if lacking else ""
         return f"interrupted {self._progress.how_far()}{what}"
 

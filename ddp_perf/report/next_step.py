@@ -17,6 +17,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.gate.disturbance import find_disturbance
+from ddp_perf.session.gate.gpu_clock import is_of_clock
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
@@ -81,9 +82,11 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if result.is_not_accepted(finding):
         return "NOT accepted; run again when the machine is quiet", _again(result, _ACCEPT)
     refused = result.not_saved.get(finding.case_id)
-    if refused is not None and refused.is_open == "unannounced" and result.is_open(finding):
+    if refused is not None and refused.cause == "unannounced" and result.is_open(finding):
         why = f"restore {result.baseline_path} if it was lost; if not, announce the first session"
         return why, _again(result, "--save-baseline")
+    if outcome is Outcome.NO_BASELINE and refused is not None and refused.cause == "other work":
+        return "see what the step does more; mend it, or accept it there", "pytest -m work"
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
         if result.measurements[finding.case_id].case.schedule.launches == 1:
             more = _again(result, "--ddp-launches=5", _saving(result))
@@ -122,6 +125,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return why, "ddp-perf doctor"
     if outcome is Outcome.INVALID and finding.metric == LOSS:
         return "make the losses of all launches alike, and measure it again", case
+    if outcome is Outcome.INVALID and is_of_clock(finding):
+        return "unlock the clock; or, if it is meant to stay, accept it", _again(result, _ACCEPT)
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):

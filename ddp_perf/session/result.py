@@ -188,7 +188,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         if finding.verdict.outcome not in _FIRST_TIME or self.save_mode == "accept":
             return False
         refused = self.not_saved.get(finding.case_id)
-        whole = refused is not None and refused.is_open is not None
+        whole = refused is not None and refused.is_open
         return (whole and not self._is_stored(finding)) or self._is_left_out(finding)
 
     def is_not_accepted(self, finding: Finding) -> bool:

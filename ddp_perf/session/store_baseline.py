@@ -139,7 +139,7 @@ def _selected(
         else:
             of_machine = why_not in left_out.values()
             not_saved[new.case.id] = Refused(
-                reason=why_not, is_open="machine" if of_machine else None
+                reason=why_not, cause="machine" if of_machine else None
             )
     result = msgspec.structs.replace(
         result,

@@ -155,6 +155,30 @@ def test_a_second_set_up_installs_nothing(set_up):
     assert set_up() == ([], "")
 
 
+def test_an_activated_environment_is_not_made_anew(set_up, tmp_path):
+    tools, activated = tmp_path / "tools", set_up.root / ".venv" / "bin"
+    tools.mkdir()
+    (tools / "python3").symlink_to(tmp_path / "python-of-the-user")
+    set_up(PYTHON="", PATH=f"{tools}:/usr/bin:/bin")
+    (activated / "python3").symlink_to(tmp_path / "python-of-the-user")
+
+    assert set_up(PYTHON="", PATH=f"{activated}:{tools}:/usr/bin:/bin") == ([], "")
+
+
+def test_a_disk_without_locks_is_used_without(set_up, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "flock").write_text(
+        "#!/bin/sh\necho flock: 9: Function not implemented >&2\nexit 71\n"
+    )
+    (tools / "flock").chmod(0o755)
+
+    calls, said = set_up(PATH=f"{tools}:/usr/bin:/bin")
+
+    assert torch_of(calls) == [CPU]
+    assert WAITING not in said
+
+
 def test_a_set_up_that_was_cut_off_is_begun_again(set_up):
     set_up()
     requirements = set_up.root / "ci" / "requirements.txt"

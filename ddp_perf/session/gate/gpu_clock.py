@@ -15,7 +15,7 @@ import msgspec
 from ddp_perf.core.gpu import CLOCKS, HEAT, POWER_CAP, ClockName, Throttle
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.machine_history import MachineHistory
@@ -23,7 +23,6 @@ from ddp_perf.session.gate.machine_history import MachineHistory
 _SAME = 0.02  # clocks under load that differ by less: readings vary by as much
 _HALF = 0.5  # of a slow-down: what explains less of it is no cause
 _TITLES: dict[ClockName, str] = {"sm_clock_mhz": "GPU", "memory_clock_mhz": "GPU memory"}
-_AFTER_THE_CLOCK = (STEP_TIME.name, EFFICIENCY.name)
 _SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
 
 
@@ -70,10 +69,16 @@ def with_clocks(
 
     A step takes at most as much longer as a clock is slower. What is left of a REGRESSION beyond
     that is the code's, and so is a power limit that the ranks reach by themselves: then it gets a
-    remark.
+    remark. A clock does not explain a scaling cost: the step of one rank has the same clock.
     """
     changes = clock_changes(session, history.of(measurement.case.id, STEP_TIME.name).at_level)
     return [_with_clocks(one, measurement, changes) if changes else one for one in findings]
+
+
+def is_of_clock(finding: Finding) -> bool:
+    """Return whether a changed clock made the finding INVALID."""
+    titles = tuple(f"{title} clock" for title in _TITLES.values())
+    return (finding.disturbance or "").startswith(titles)
 
 
 def _with_clocks(
@@ -81,7 +86,7 @@ def _with_clocks(
 ) -> Finding:
     finding = msgspec.structs.replace(finding, changed=(*finding.changed, *as_conditions(changes)))
     verdict, lowest = finding.verdict, min(changes, key=lambda change: change.ratio)
-    is_slower = verdict.outcome in _SLOWER and finding.metric in _AFTER_THE_CLOCK
+    is_slower = verdict.outcome in _SLOWER and finding.metric == STEP_TIME.name
     if not is_slower or verdict.ratio is None or finding.tolerance is None or lowest.ratio >= 1:
         return finding
     what = f"{lowest}: {_cause(lowest, measurement.launches)}"
@@ -90,6 +95,7 @@ def _with_clocks(
     if not explains or _reach_their_limit(measurement.launches):
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}. {what}")
         return msgspec.structs.replace(finding, verdict=verdict)
+    what += "; if this clock is meant to stay, accept it as the new level"
     reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
     verdict = msgspec.structs.replace(
         verdict, outcome=Outcome.INVALID, reason=reason, more_launches=None, likely_launches=None

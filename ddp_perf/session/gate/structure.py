@@ -81,9 +81,10 @@ def _not_counted(launches: Sequence[LaunchResult]) -> str:
 def with_missing(verdict: Verdict, launches: Sequence[LaunchResult]) -> Verdict:
     """Return the verdict on the structure with the other facts that failed to be read.
 
-    It is no PASS without the digests: nothing shows then that the ranks trained together.
+    It passes only with the digests: nothing else shows that the ranks trained together.
     """
-    if (why := why_missing(launches, "digest")) is not None and verdict.outcome is Outcome.PASS:
+    passes = verdict.outcome in (Outcome.PASS, Outcome.IMPROVEMENT)
+    if passes and (why := why_missing(launches, "digest")) is not None:
         reason = f"the parameters of the ranks were not compared {why}"
         verdict = Verdict(outcome=Outcome.INVALID, reason=reason)
     for fact in FACTS:

@@ -26,8 +26,8 @@ def refused_cases(
         return {}
     refused = {} if policy.begins else _unannounced_cases(cases, baseline, store)
     if policy.save_mode != "accept":
-        known = [case for case in cases if case.id not in refused]
-        refused |= _cases_of_other_work(known, baseline, other_work)
+        # Other work is the stronger reason: who restores no file may promote the results file.
+        refused |= _cases_of_other_work(cases, baseline, other_work)
     return refused
 
 
@@ -57,7 +57,8 @@ def _cases_of_other_work(
     return {
         case_id: Refused(
             reason=f"{why}; mend it, or if it is intended, accept the counts first: pytest -m work"
-            ' --save-baseline=accept --reason "…"'
+            ' --save-baseline=accept --reason "…"',
+            cause="other work",
         )
         for case_id, why in found.items()
         if why is not None
@@ -75,4 +76,4 @@ def _unannounced(
         " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
         " promote"
     )
-    return Refused(reason=f"{found}; {remedy}", is_open="unannounced")
+    return Refused(reason=f"{found}; {remedy}", cause="unannounced")

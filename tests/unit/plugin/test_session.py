@@ -329,7 +329,7 @@ def test_an_interrupted_session_states_how_far_it_came_and_what_is_not_stored(pr
     assert done.ret == (130 if option == "--ddp-strict" else pytest.ExitCode.INTERRUPTED)
     text = "ddp: interrupted after 3 of 6 launches of tiny: tiny is not judged"
     if option == "--save-baseline":
-        text += "; what 1 case lacked is stored"
+        text += "; the first session of 1 case is stored"
     done.stdout.fnmatch_lines([f"{text}; run it again", "results: results.json"])
     assert project.stored().keys() == ({ONE} if option == "--save-baseline" else set())
 

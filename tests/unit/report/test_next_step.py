@@ -123,7 +123,7 @@ def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted(in_part
         saved={TWO.id: Saved(path="p", mode="append", without={"step_time": "busy"})}
         if in_part
         else {},
-        not_saved={} if in_part else {TWO.id: Refused(reason="too noisy", is_open="machine")},
+        not_saved={} if in_part else {TWO.id: Refused(reason="too noisy", cause="machine")},
     )
 
     assert status_of(result, finding) is Status.UNDECIDED
@@ -144,7 +144,7 @@ def test_a_case_that_cannot_be_stored_for_another_reason_is_red():
 
 def test_a_first_session_that_nobody_announced_is_undecided_and_announced_by_the_next_command():
     finding = make_finding(TWO, Outcome.NO_BASELINE)
-    refused = {TWO.id: Refused(reason="lost?", is_open="unannounced")}
+    refused = {TWO.id: Refused(reason="lost?", cause="unannounced")}
 
     result = session(finding, save_mode="append", not_saved=refused)
 
@@ -153,6 +153,23 @@ def test_a_first_session_that_nobody_announced_is_undecided_and_announced_by_the
         f"restore {result.baseline_path} if it was lost; if not, announce the first session\n"
         f"next: {SESSION} --save-baseline"
     )
+
+
+def test_other_work_than_the_stored_counts_is_looked_at_and_not_measured_again():
+    finding = make_finding(TWO, Outcome.NO_BASELINE)
+    refused = {TWO.id: Refused(reason="it does more", cause="other work")}
+
+    result = session(finding, save_mode="missing", not_saved=refused)
+
+    assert status_of(result, finding) is Status.RED
+    assert str(next_step([result])).endswith("next: pytest -m work")
+
+
+def test_a_changed_clock_is_accepted_or_mended_and_not_waited_for():
+    clock = "GPU clock 1,200 MHz, baseline 1,980 MHz: somebody locked it"
+    finding = make_finding(TWO, Outcome.INVALID, disturbance=clock)
+
+    assert "--save-baseline=accept" in str(next_step([session(finding)]))
 
 
 def test_what_was_stored_is_judged_by_the_next_session():

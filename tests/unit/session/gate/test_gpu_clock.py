@@ -9,13 +9,16 @@ from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import WarmUp
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.gpu_clock import with_clocks
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
+from ddp_perf.session.gate.machine_history import MachineHistory
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
     make_case,
     make_case_baseline,
     make_environment,
+    make_finding,
     make_launch,
     make_measurement,
     make_session,
@@ -58,6 +61,20 @@ def test_a_locked_clock_is_not_blamed_on_the_code():
     assert "by the figures alone: REGRESSION" in finding.verdict.reason
     assert finding.disturbance.startswith("GPU clock 1,200 MHz")
     assert "GPU clock under load 1,980 → 1,200 MHz" in finding.changed
+
+
+def test_a_clock_explains_no_scaling_cost():
+    """The step of one rank has the same clock."""
+    slower = make_finding(CASE, Outcome.REGRESSION, metric="efficiency", ratio=1.5, tolerance=0.05)
+    measurement = make_measurement(CASE, [0.01], load=GpuLoad(sm_clock_mhz=1200))
+    session = make_session([0.01], sm_clock_mhz=1200.0)
+    stored = make_case_baseline(CASE, make_session([0.01], sm_clock_mhz=1980.0))
+    history = MachineHistory(make_baseline({CASE.id: stored}), make_environment())
+
+    (found,) = with_clocks([slower], measurement, session, history)
+
+    assert "GPU clock under load 1,980 → 1,200 MHz" in found.changed
+    assert found.verdict == slower.verdict
 
 
 def test_a_slow_down_beyond_what_the_clock_explains_stays_a_regression():

@@ -1,4 +1,4 @@
-"""Sessions in which a metric was INVALID, or in which its whole case is missing, are counted."""
+"""Sessions in which a metric was INVALID are counted."""
 
 from __future__ import annotations
 
@@ -33,10 +33,19 @@ def test_stored_sessions_that_lack_the_metric_count(days):
     assert unmeasured(*sessions) == len(days)
 
 
-def test_sessions_of_the_suite_that_lack_the_case_count():
+def test_sessions_of_other_cases_do_not_count():
+    """A case of all nodes may be measured once a week, and those of one node every night."""
     others = [make_session([0.01], day=day) for day in (9, 10, 11, 12)]
 
-    assert unmeasured(make_session([0.01], day=10), others=others) == 2
+    assert unmeasured(make_session([0.01], day=10), others=others) == 0
+
+
+@pytest.mark.parametrize("metric", ["structure", "loss", "target:throughput"])
+def test_what_no_session_stores_is_not_missing_in_it(metric):
+    stored = {"a": make_case_baseline(CASE, *(make_session([0.01], day=day) for day in (1, 2, 3)))}
+    (found,) = with_unmeasured([make_finding(CASE, Outcome.INVALID, metric=metric)], stored, NOW)
+
+    assert found.unmeasured == 0
 
 
 def test_sessions_of_one_half_day_count_once_and_the_one_of_now_does_not():
