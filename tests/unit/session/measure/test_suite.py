@@ -342,7 +342,7 @@ def test_code_that_does_other_work_begins_no_level_unless_it_is_accepted(session
         why = result.not_saved[TWO.id]
         assert why.reason.startswith("the file has other counts: +839 operations; mend it, or if")
         assert "pytest -m work --save-baseline=accept --reason" in why.reason
-        assert why.is_open is None
+        assert not why.is_open
         assert TWO.id not in session.store.load_structures("quick")
 
 
