@@ -7,6 +7,7 @@ install`` and has a torch.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -107,6 +108,8 @@ def test_the_nightly_job_runs_the_gate_and_ends_as_it_does(tmp_path, code):
     nightly.chmod(0o755)
     (tmp_path / "baselines" / "structure").mkdir(parents=True)
     (tmp_path / "baselines" / "structure" / "mlp.json").write_text("{}")
+    (tmp_path / "baselines" / "work" / "2.9").mkdir(parents=True)
+    (tmp_path / "baselines" / "a100.json").write_text("{}")  # sessions of others
     sessions = tmp_path / "sessions"
 
     for _ in range(2):  # a second night, too
@@ -116,11 +119,14 @@ def test_the_nightly_job_runs_the_gate_and_ends_as_it_does(tmp_path, code):
                 *(each.replace("/sessions", str(sessions)) for each in container["args"]),
             ],
             cwd=tmp_path,
+            env={**os.environ, **{each["name"]: each["value"] for each in container["env"]}},
             check=False,
         )
         assert done.returncode == code
 
-    assert (sessions / "baselines" / "structure" / "mlp.json").exists()
+    stored = {str(path.relative_to(sessions)) for path in sessions.rglob("*")}
+    assert {"baselines/structure/mlp.json", "baselines/work/2.9"} <= stored
+    assert "baselines/a100.json" not in stored
     assert (tmp_path / "arguments").read_text().split() == [
         *("--devices", str(container["resources"]["limits"]["nvidia.com/gpu"])),
         *("--ddp-machine", "h100-nodes"),

@@ -113,9 +113,10 @@ def test_a_wrong_argument_is_refused_with_the_usage_before_anything_is_set_up(
     assert done.returncode == 4
     lines = done.stderr.splitlines()
     assert lines[-1] == f"nightly: {said}"
-    assert [line.split("[")[0].strip() for line in lines[:-1]] == [
+    assert [re.split(r" \[|  ", line.strip())[0] for line in lines[:-1]] == [
         "ci/nightly --devices 8",
         "ci/nightly --tier cpu",
+        "ci/nightly --tier cpu --save-baseline",
     ]
     assert not (nightly.root / "set-up").exists()
 

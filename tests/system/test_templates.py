@@ -196,7 +196,7 @@ def test_the_duel_of_a_pull_request_is_one_comment_which_is_updated(forge, code,
     posted = run_github(forge, "pull_request.yml", "comment", expressions, conditions={own: True})
 
     assert (duel.code, posted.code) == (int(code), 0), duel.output + posted.output
-    assert forge.note("pr.log").splitlines()[0] == f"--base {forge.head()}"
+    assert forge.note("pr.log").splitlines()[0] == f"--base {forge.head()} --tier cpu"
     assert forge.note("bodies.md") == "<!-- ddp-perf duel -->\n"
     found, then = forge.note("gh.log").splitlines()
     assert found.startswith("api --paginate repos/owner/project/issues/12/comments --jq ")
@@ -236,7 +236,8 @@ def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, not
     done = run_gitlab(forge, "duel", env=variables, commit=duelling(forge))
 
     assert done.code == int(code), done.output
-    assert forge.note("pr.log").splitlines()[1] == "token none"
+    base = f"--base {variables['CI_MERGE_REQUEST_DIFF_BASE_SHA']} --tier cpu"
+    assert forge.note("pr.log").splitlines() == [base, "token none"]
     calls = forge.note("curl.log").splitlines()
     if token is None:
         assert calls == []
@@ -259,8 +260,13 @@ def sessions(forge, at):
     return {case: len(stored["sessions"]) for case, stored in cases.items()}
 
 
-def night(forge, reason=""):
-    expressions = {"inputs.reason": reason, "github.run_id": "1", "github.run_attempt": "1"}
+def night(forge, reason="", first=""):
+    expressions = {
+        "inputs.first": first,
+        "inputs.reason": reason,
+        "github.run_id": "1",
+        "github.run_attempt": "1",
+    }
     return run_github(forge, "nightly.yml", "gate", expressions, env=SMALL)
 
 
@@ -314,6 +320,41 @@ def cut_off(forge):
     forge.script(clone, "ci/nightly", CUT_OFF)
     forge.commit(clone, "cut off")
     forge.git("push", "--quiet", "origin", "HEAD:refs/heads/main", at=clone)
+
+
+ARGUMENTS = """\
+#!/bin/sh
+printf '%s\\n' "$*" >"$FORGE/nightly.log"
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "reason", "stores"),
+    [
+        (False, "", ""),  # what ci/nightly does by itself
+        (True, "", " --save-baseline"),
+        (False, "a reason", " --save-baseline=accept --reason=a reason"),
+    ],
+    ids=["each night", "first", "accept"],
+)
+def test_a_first_session_is_announced_by_hand(forge, first, reason, stores):
+    clone = forge.clone("author", "main")
+    forge.script(clone, "ci/nightly", ARGUMENTS)
+    forge.commit(clone, "a stand-in")
+    forge.git("push", "--quiet", "origin", "HEAD:refs/heads/main", at=clone)
+    inputs = load("github/nightly.yml")[True]["workflow_dispatch"]["inputs"]  # YAML's "on"
+    assert inputs["first"]["type"] == "boolean"
+    choices = load("gitlab/.gitlab-ci.yml")["variables"]["FIRST"]
+    assert choices["options"] == ["no", "yes"]
+    by_hand = {"FIRST": "yes"} if first else {}
+
+    at_github = night(forge, reason, "true" if first else "")
+    noted = forge.note("nightly.log")
+    at_gitlab = run_gitlab(forge, "nightly", env={**SMALL, **by_hand, "REASON": reason})
+
+    assert (at_github.code, at_gitlab.code) == (0, 0), at_github.output + at_gitlab.output
+    stored_in = "-o ddp_baselines=artifacts/baselines"
+    assert noted == forge.note("nightly.log") == f"{SMALL['GATE']} {stored_in}{stores}\n"
 
 
 def test_what_was_stored_before_a_timeout_is_proposed(forge):
@@ -455,6 +496,14 @@ def test_gitlab_shows_an_undecided_duel_as_a_warning_and_an_undecided_night_as_a
 
     assert jobs["duel"]["allow_failure"] == {"exit_codes": UNDECIDED}
     assert "allow_failure" not in jobs["nightly"]
+
+
+def test_gitlab_measures_and_proposes_a_first_session_that_is_started_by_hand():
+    jobs = load("gitlab/.gitlab-ci.yml")
+    by_hand = '$CI_PIPELINE_SOURCE == "web" && ($REASON != "" || $FIRST == "yes")'
+
+    for job in ("nightly", "baselines"):
+        assert by_hand in [rule["if"] for rule in jobs[job]["rules"]]
 
 
 def test_gitlab_proposes_on_the_default_branch_only():
