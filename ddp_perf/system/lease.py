@@ -14,6 +14,7 @@ import errno
 import getpass
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ _POLL_S = 0.05
 _MACHINE = "machine"
 _HOLDER_BYTES = 200
 _SOMEBODY = "another session"
+_UMASK = threading.Lock()  # a process has one umask, whatever its threads
 _TURN = "gpus"  # locked while GPUs are taken: else two could wait for each other's GPUs forever
 
 
@@ -235,12 +237,17 @@ class _Lock:
 
 def _open_in(directory: int, name: str) -> int:
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
-    except FileExistsError:  # without O_CREAT, which the kernel may forbid for files of others
+    with contextlib.suppress(FileNotFoundError):
+        # Without O_CREAT, which the kernel may forbid for files of others.
         return os.open(name, flags, dir_fd=directory)
-    os.fchmod(file, 0o666)  # whatever the umask: other users lock it, too
-    return file
+    with _UMASK:
+        umask = os.umask(0)  # other users lock it, too, from the moment at which it is there
+        try:
+            return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=directory)
+        except FileExistsError:
+            return os.open(name, flags, dir_fd=directory)
+        finally:
+            os.umask(umask)
 
 
 def _is_locked_now(file: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch.distributed as dist
 
@@ -14,6 +14,14 @@ from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 T = TypeVar("T")
 
 
+class Deliver(Protocol):
+    """A delivery to the supervisor, which keeps the newest result if the rank ends or hangs."""
+
+    def __call__(self, result: RankResult, *, whole: bool = False) -> None:
+        """Send the times of the rank, or with ``whole`` its facts as well."""
+        ...
+
+
 class Examination:
     """The guard of the facts of one rank.
 
@@ -21,7 +29,7 @@ class Examination:
     fact that failed. A mistake of the user (DdpPerfError) still fails the launch.
     """
 
-    def __init__(self, deliver: Callable[[RankResult], None] | None = None) -> None:
+    def __init__(self, deliver: Deliver | None = None) -> None:
         self.deliver = deliver or _keep
         self.missing: dict[Fact, str] = {}
         self._why_left: str | None = None
@@ -61,9 +69,13 @@ class Examination:
             self.missing[fact] = self._why_left = _reason(error)
             return None
 
-    def meet(self) -> bool:
-        """Wait for the other ranks at the end, and return whether all have come this far."""
+    def meet(self, result: RankResult) -> bool:
+        """Wait for the other ranks at the end, and return whether all have come this far.
+
+        ``result`` is delivered first: over NCCL the wait for a rank that has ended does not end.
+        """
         if not self.left:
+            self.deliver(result, whole=True)
             try:
                 dist.barrier()
             except RuntimeError:  # a rank has ended; this one has all that it needs
@@ -87,5 +99,5 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}".rstrip(": ")
 
 
-def _keep(result: RankResult) -> None:
-    """Ignore the times: no supervisor waits for them."""
+def _keep(result: RankResult, *, whole: bool = False) -> None:
+    """Ignore the result: no supervisor waits for them."""

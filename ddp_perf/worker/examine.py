@@ -11,6 +11,7 @@ from ddp_perf.worker.counted.structure import (
     count_structure,
     ddp_logging,
 )
+from ddp_perf.worker.probe.preconditions import NO_STRUCTURE, all_agree
 from ddp_perf.worker.probe.probe import drain_loaders, probe
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import is_captured
@@ -69,8 +70,8 @@ def _probed(
     context: RankContext,
     steps: int,
 ) -> StepPlan[RankProbe | None]:
-    if counts is None:
-        context.examination.missing["probe"] = "it needs the structure"
+    if not all_agree(counts is not None, context.device) or counts is None:
+        context.examination.missing.setdefault("probe", NO_STRUCTURE)
         return None
     yield from drain_loaders(case)
     return (yield from probe(case, trainer, counts.structure, context.device, steps))

@@ -67,11 +67,12 @@ def measurement(
     control_s: Sequence[float],
     *,
     peak_before: int = 0,
+    owes_steps: bool = False,
 ) -> StepPlan[RankResult]:
     """Measure the steps that the schedule asks for, and examine further ones.
 
     ``control_s`` are the times of the control before the training was built. ``peak_before`` is
-    the peak before it was forgotten. Collective.
+    the peak before it was forgotten. ``owes_steps``: see ``timed_on_gpu``. Collective.
     """
     case, device, placement = request.case, context.device, context.placement
     on_gpu = case.tier == "gpu"
@@ -96,7 +97,12 @@ def measurement(
             timed = yield from timed_schedule(steps, case.schedule, device)
         else:
             timed = yield from timed_on_gpu(
-                steps, case.schedule, device, after=extra_warmup, read_load=read_load
+                steps,
+                case.schedule,
+                device,
+                after=extra_warmup,
+                read_load=read_load,
+                owes_steps=owes_steps,
             )
         steps.enter(Phase.AFTER)
         utilisation = utilisation_watch.used()

@@ -84,8 +84,8 @@ def run_to_end(
     """
     answer_questions(questions)
 
-    def deliver(result: RankResult) -> None:
-        reports.send_bytes(msgspec.json.encode(RankTimed(result=result)))
+    def deliver(result: RankResult, *, whole: bool = False) -> None:
+        reports.send_bytes(msgspec.json.encode(RankTimed(result=result, whole=whole)))
 
     examination = Examination(deliver)
 

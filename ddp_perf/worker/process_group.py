@@ -61,7 +61,7 @@ def measure_in_group(
     # The model and optimizer of measure() are gone by now. A last reference to DDP that dies after
     # destroy_process_group would deadlock. There is no barrier after an error, since the other
     # ranks may be gone.
-    if examination.meet():
+    if examination.meet(result):
         dist.destroy_process_group()
     return result
 

@@ -32,6 +32,7 @@ class RankTimed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
     """The times of a rank, before it examines anything. Its report follows, unless it ends."""
 
     result: RankResult
+    whole: bool = False  # it has the facts as well: the rank only waits for the others to end
 
 
 class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):

@@ -166,10 +166,16 @@ class NodeLauncher:
 
 
 def _forwarded(tier: Tier) -> dict[str, str]:
-    """Return the variables that ranks on every node get. Each node has its own libraries."""
-    variables = training_variables(tier, os.environ)
-    variables.pop(LIBRARY_PATH, None)  # a shell on another host gets it before Python starts
-    return variables
+    """Return the variables that ranks on every node get.
+
+    Each node has its own libraries, and its own nccl.conf, before which a variable would come.
+    """
+    return {
+        name: value
+        for name, value in training_variables(tier, os.environ).items()
+        # A shell on another host gets the path of libraries before Python starts.
+        if name in os.environ and name != LIBRARY_PATH
+    }
 
 
 def _interfaces() -> dict[str, str]:

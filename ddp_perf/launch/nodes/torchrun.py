@@ -90,8 +90,6 @@ class TorchrunEngine:
         command = [*command, END_WITH_STDIN]
         if not self._hosts:
             return _NodeProcess(name, command, {**os.environ, **variables})
-        if LIBRARY_PATH in os.environ:
-            variables[LIBRARY_PATH] = os.environ[LIBRARY_PATH]  # a login shell may not set it
         if LIBRARY_PATH in os.environ:  # a shell there may not set it
             variables[LIBRARY_PATH] = os.environ[LIBRARY_PATH]
         assignments = [f"{variable}={value}" for variable, value in variables.items()]

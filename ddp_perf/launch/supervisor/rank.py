@@ -45,7 +45,7 @@ class SupervisedRank(abc.ABC):
         # None although ``running`` is False: the kernel has not removed the process.
         self.exit_code: int | None = None
         self.progress = RankProgress(beats=0, phase=Phase.START, phase_beats=0)
-        self._timed: RankResult | None = None
+        self._timed: RankTimed | None = None
         self._reaped_s = REAPED_S[tier]
         self._gone = False
         self._last_progress = began
@@ -104,12 +104,14 @@ class SupervisedRank(abc.ABC):
 
     @property
     def result(self) -> RankResult:
-        """The measurements of the rank, or its times if it ended before its report."""
+        """The measurements of the rank, or its times if it ended before it had the facts."""
         if isinstance(self.report, RankDone):
             return self.report.result
         assert self._timed is not None
+        if self._timed.whole:
+            return self._timed.result
         why = self.lost_facts or "the rank ended while it was examined"
-        return msgspec.structs.replace(self._timed, missing=dict.fromkeys(FACTS, why))
+        return msgspec.structs.replace(self._timed.result, missing=dict.fromkeys(FACTS, why))
 
     @property
     def counted(self) -> RankCounted:
@@ -125,7 +127,7 @@ class SupervisedRank(abc.ABC):
                 message = _MESSAGE.decode(self.reports.recv_bytes())
                 self._last_progress = time.monotonic()
                 if isinstance(message, RankTimed):
-                    self._timed = message.result
+                    self._timed = message
                 else:
                     self.report = message
         if ended and self.running:

@@ -59,7 +59,9 @@ def watch_ranks(
             break
         if any(rank.overdue(schedule, now) for rank in running):
             if is_timed:
-                _give_up(running, "the examination hung")
+                # Ranks of another node may leave it, which nobody sees here.
+                or_left = ", or a rank of another node left it" if request.case.nodes > 1 else ""
+                _give_up(running, f"the examination hung{or_left}")
                 break
             alive()
             return describe_hang(request, ranks)
@@ -137,7 +139,9 @@ def ending_orphans(alive: Callable[[], None]) -> Iterator[None]:
                 break
             alive()
             for pid in left:  # one that has ended has children that are adopted now
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                # A set-user-ID one may only end by itself.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(_POLL_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+NO_STRUCTURE = "a rank has no structure"  # the reason for which no rank has a probe
+
 
 def all_agree(yes: bool, device: torch.device, *, key: int = 0) -> bool:
     """Return whether ``yes`` is true and ``key`` is equal on all ranks. Collective.

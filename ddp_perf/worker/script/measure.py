@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
-from ddp_perf.core.launch import LaunchRequest, Placement, RankResult, Structure
+from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
 from ddp_perf.errors import ScriptError
 from ddp_perf.torch_compat import compiles_by_itself, uncompiled
 from ddp_perf.worker.counted.digest import parameter_digest
@@ -35,6 +35,7 @@ from ddp_perf.worker.measure import (
     peak_memory_of,
 )
 from ddp_perf.worker.placement import place_script, placement_on
+from ddp_perf.worker.probe.preconditions import NO_STRUCTURE, all_agree
 from ddp_perf.worker.probe.probe import probe
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
@@ -153,9 +154,10 @@ def _plan(
     memory than there is.
     """
     context = placed()
-    peak = peak_memory_of(context.device)
-    control_s = control_before(context.device)
-    injected = Injected(request.injections, context)
+    with steps.own_device:  # until the first step, the current device is the script's
+        peak = peak_memory_of(context.device)
+        control_s = control_before(context.device)
+        injected = Injected(request.injections, context)
     yield from steps.settle(SETTLED_AFTER)
     _check_device(request.case, steps, context.device)
     yield from injected.apply_to_script(steps)
@@ -163,10 +165,17 @@ def _plan(
     steps.facts()  # those of the steps before
     examination = _examine(request, steps, counts, context)
     result = yield from measurement(
-        request, context, steps, examination, injected, control_s, peak_before=peak
+        request,
+        context,
+        steps,
+        examination,
+        injected,
+        control_s,
+        peak_before=peak,
+        owes_steps=counts is None or request.profiling is not None,
     )
     if dist.is_initialized():
-        context.examination.meet()  # rank 0 has the store that the others may still need
+        context.examination.meet(result)  # rank 0 has the store that the others may still need
     return result
 
 
@@ -217,12 +226,7 @@ def _examine(
     if counts is None:
         counts = yield from guard.together("structure", _count(request.case, steps, context))
     step, next_flops = counts or _Counts(None, None)
-    probed = None
-    if step is None:
-        guard.missing["probe"] = "it needs the structure"
-    else:
-        probing = _probed(request, steps, step.structure, context.device)
-        probed = yield from guard.together("probe", probing)
+    probed = yield from guard.together("probe", _probed(request, steps, step, context))
     return StepFacts(
         digest=digest,
         structure=step.structure if step is not None else None,
@@ -247,9 +251,14 @@ def _digest(steps: ScriptSteps[RankResult]) -> StepPlan[int | None]:
 def _probed(
     request: LaunchRequest,
     steps: ScriptSteps[RankResult],
-    structure: Structure,
-    device: torch.device,
+    counts: StepCounts | None,
+    context: RankContext,
 ) -> StepPlan[RankProbe | None]:
+    device = context.device
+    if not all_agree(counts is not None, device) or counts is None:
+        context.examination.missing.setdefault("probe", NO_STRUCTURE)
+        return None
+    structure = counts.structure
     with contextlib.suppress(StepsEndedError):  # the times are there
         return (yield from probe(request.case, steps, structure, device, request.probe_steps))
     return None

@@ -67,7 +67,8 @@ class ScriptSteps(Generic[T]):
         self._case = case
         self._rank = rank
         self._heartbeats = heartbeats
-        self._own_device: AbstractContextManager[object] = contextlib.nullcontext()
+        # Makes the GPU that is trained on the current one, as soon as that is known.
+        self.own_device: AbstractContextManager[object] = contextlib.nullcontext()
         self._needed, self._short = needed, short
         self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
         self._fork_mark = ForkMark()  # set in a worker of a DataLoader, for example
@@ -111,9 +112,9 @@ class ScriptSteps(Generic[T]):
         return strategy_of(self.module, self._case.world_size)
 
     def used_gpu(self) -> torch.device:
-        """Return the GPU that is trained on. From now on the plan has it as its current device."""
+        """Return the GPU that is trained on. After its next step the plan has it as its device."""
         device = gpu_of(self._first())
-        self._own_device = torch.cuda.device(device)
+        self.own_device = torch.cuda.device(device)
         return device
 
     def beat(self) -> None:
@@ -291,7 +292,7 @@ class ScriptSteps(Generic[T]):
             if self.done == 1:
                 self._steps_at = line_here()
                 self._check_group()
-            with own_settings(), self._own_device:
+            with own_settings(), self.own_device:
                 next(self._plan)
         except StopIteration as stop:
             result: T = stop.value
@@ -338,7 +339,7 @@ class ScriptSteps(Generic[T]):
         except AttributeError as error:  # this torch has no such store
             return self._finish_after(error, error)
         try:
-            with own_settings(), self._own_device:
+            with own_settings(), self.own_device:
                 while True:
                     self._plan.throw(StepsEndedError())
         except StopIteration as stop:
@@ -350,7 +351,7 @@ class ScriptSteps(Generic[T]):
     def _finish_after(self, error: BaseException, described: Exception) -> T:
         """Return what the plan returns if the times are there; raise ``described`` otherwise."""
         try:
-            with own_settings(), self._own_device:
+            with own_settings(), self.own_device:
                 self._plan.throw(error)
         except StopIteration as stop:
             result: T = stop.value

@@ -62,8 +62,8 @@ class CudaClock:
     each is recorded once here, and not for the first time in the timed loop.
     """
 
-    def __init__(self, marks: int) -> None:
-        self._stream = torch.cuda.current_stream()
+    def __init__(self, device: torch.device, marks: int) -> None:
+        self._stream = torch.cuda.current_stream(device)
         self._unused = [_event() for _ in range(marks)]
         for event in self._unused:
             event.record(self._stream)
@@ -107,4 +107,4 @@ def read_followed(clock: StepClock, read: Callable[[], T]) -> T | None:
 
 def step_clock(device: torch.device, steps: int) -> StepClock:
     """Return the clock for ``steps`` steps on ``device``."""
-    return CudaClock(steps + 1) if device.type == "cuda" else HostClock()
+    return CudaClock(device, steps + 1) if device.type == "cuda" else HostClock()

@@ -59,16 +59,20 @@ def timed_on_gpu(
     *,
     after: WarmUp,
     read_load: Callable[[], GpuLoad],
+    owes_steps: bool = False,
 ) -> StepPlan[Timed]:
     """Run the last warm-ups and the timed steps of a launch on GPUs, and time them in one loop.
 
     Their number follows from the step ``after`` the extra warm-up, which is the same on all ranks:
     between two loops a GPU would run idle. A script that is over before has fewer steps, but not
-    fewer than the schedule.
+    fewer than the schedule. With ``owes_steps`` it has to have further ones after them, so that no
+    more than those of the schedule are taken.
     """
     for _ in range(after.again):
         yield
-    count = schedule.steps if after.step_s is None else schedule.steps_on_gpu(after.step_s)
+    count = schedule.steps
+    if after.step_s is not None and not owes_steps:
+        count = schedule.steps_on_gpu(after.step_s)
     timed = yield from timed_steps(steps, count, device, least=schedule.steps, read_load=read_load)
     return timed.without(schedule.warmup)
 

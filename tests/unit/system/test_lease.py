@@ -290,6 +290,27 @@ def test_other_users_can_lock_whatever_the_umask(monkeypatch, tmp_path):
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o777
 
 
+def test_a_lock_is_never_there_without_the_right_of_other_users_to_open_it(monkeypatch, tmp_path):
+    made, opened = [], os.open
+
+    def noting(path, flags, *arguments, **options):
+        file = opened(path, flags, *arguments, **options)
+        if flags & os.O_CREAT:
+            made.append(os.fstat(file).st_mode & 0o777)
+        return file
+
+    monkeypatch.setattr(os, "open", noting)
+    before = os.umask(0o077)
+    try:
+        with machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path):
+            after = os.umask(0o077)
+    finally:
+        os.umask(before)
+
+    assert made == [0o666]
+    assert after == 0o077
+
+
 def test_a_directory_that_was_there_keeps_its_mode(monkeypatch, tmp_path):
     tmp_path.chmod(0o700)
     monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path))

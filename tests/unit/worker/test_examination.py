@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch.distributed as dist
 
 from ddp_perf.core.launch import PEER_LEFT
 from ddp_perf.errors import CollectiveError
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.steps.plan import follow_plan
+from tests.builders import make_rank_result
 
 
 def failing(error):
@@ -51,7 +53,20 @@ def test_after_what_all_ranks_do_together_has_failed_nothing_of_it_is_begun(wher
     assert examination.missing == {"structure": why, "probe": why}
     assert examination.left
     assert not begun
-    assert examination.meet() is False  # no barrier: there is no group in this process either
+    assert (
+        examination.meet(make_rank_result()) is False
+    )  # no barrier: there is no group in this process either
+
+
+def test_a_whole_result_is_delivered_before_the_others_are_met(monkeypatch):
+    """Over NCCL the wait for a rank that has ended lasts until this one is killed."""
+    noted = []
+    monkeypatch.setattr(dist, "barrier", lambda: noted.append("meet"))
+    examination = Examination(lambda result, *, whole=False: noted.append((result, whole)))
+
+    assert examination.meet(make_rank_result())
+
+    assert noted == [(make_rank_result(), True), "meet"]
 
 
 def test_a_rank_that_lost_the_others_is_not_the_cause():

@@ -9,6 +9,8 @@ from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
 from ddp_perf.system.watch.rank_watch import Watched
 from ddp_perf.worker import measure
+from ddp_perf.worker.injection.effects import Injected
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.protocol import StepFacts
 from ddp_perf.worker.timing.timed_steps import Timed
 from tests.builders import make_case
@@ -116,3 +118,28 @@ def test_measure_on_a_cpu_has_no_extra_warm_up_and_no_pace(order):
     before = ["control", "read", "begin", "begin use"]
     assert done == [*before, "time", "end use", "end", "control", "profile", "examine"]
     assert result.host_bound is None
+
+
+def test_the_timed_steps_on_a_gpu_know_whether_further_ones_are_owed(order, monkeypatch):
+    noted = []
+
+    class NotedError(Exception):
+        pass
+
+    def timed(*arguments, owes_steps, **options):
+        noted.append(owes_steps)
+        yield from ()
+        raise NotedError
+
+    monkeypatch.setattr(measure, "timed_on_gpu", timed)
+    request, context = LaunchRequest(case=make_case(tier="gpu"), round=0), make_context()
+    injected = Injected((), context)
+    steps, examination = measure._build_steps(request, context, injected)
+    plan = measure.measurement(
+        request, context, steps, examination, injected, [0.1], owes_steps=True
+    )
+
+    with pytest.raises(NotedError):
+        follow_plan(plan, steps.step)
+
+    assert noted == [True]

@@ -218,3 +218,17 @@ def test_the_networks_settings_are_forwarded_and_the_libraries_are_those_of_each
 
     assert engine.requests[0].environ["FI_PROVIDER"] == "efa"
     assert "LD_LIBRARY_PATH" not in engine.requests[0].environ
+
+
+def test_the_settings_of_a_file_of_nccl_are_those_of_each_node(monkeypatch, tmp_path):
+    """As a variable, a setting of the driver's host would come before the nodes' own files."""
+    (tmp_path / "nccl.conf").write_text("NCCL_ALGO=Ring\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
+    monkeypatch.setenv("NCCL_PROTO", "Simple")
+    engine = Engine(*RANKS)
+    case = msgspec.structs.replace(CASE, tier="gpu")
+
+    NodeLauncher(engine, nodes=2).launch(LaunchRequest(case=case, round=0))
+
+    assert engine.requests[0].environ["NCCL_PROTO"] == "Simple"
+    assert "NCCL_ALGO" not in engine.requests[0].environ

@@ -135,6 +135,20 @@ def test_a_rank_that_ends_after_its_times_has_lost_its_facts_alone(connected, co
     )
 
 
+def test_a_rank_that_ends_after_its_whole_result_has_lost_nothing(connected):
+    """Over NCCL it waits for a rank that has left until it is ended."""
+    rank, pipe, end = connected
+    for message in (RankTimed(result=times()), RankTimed(result=make_rank_result(), whole=True)):
+        pipe.send_bytes(msgspec.json.encode(message))
+    rank.lost_facts = "another rank left the examination"
+
+    end(-9)
+    rank.receive()
+
+    assert (rank.running, rank.failed) == (False, False)
+    assert rank.result == make_rank_result()
+
+
 def test_a_rank_that_reports_a_mistake_of_the_user_after_its_times_has_failed(connected):
     """A collective gave a wrong result, or the ranks of a script train apart."""
     rank, pipe, _ = connected

@@ -74,11 +74,11 @@ class ScriptedRank:
 
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
-    """``launch(script)`` runs two ranks; ``script(ranks)`` makes them report. Returns the failure
-    and the ranks."""
+    """``launch(script, …)`` runs two ranks of a case of so many nodes; ``script(ranks)`` makes them
+    report. Returns the failure and the ranks."""
     ranks = []
 
-    def run(script, alive=lambda: None):
+    def run(script, alive=lambda: None, nodes=1):
         def start(*arguments):
             ranks.append(ScriptedRank(*arguments))
             if len(ranks) == 2:
@@ -86,7 +86,7 @@ def launch(tmp_path, monkeypatch):
             return ranks[-1]
 
         monkeypatch.setattr(supervise, "RankProcess", start)
-        request = LaunchRequest(case=make_case(world_size=2), round=0)
+        request = LaunchRequest(case=make_case(world_size=2, nodes=nodes), round=0)
         driver, hung_up = multiprocessing.Pipe()
         with driver, hung_up:
             return supervise.run_launch(request, tmp_path, driver, alive), ranks
@@ -151,15 +151,22 @@ def test_a_sign_of_life_precedes_the_description_of_a_hang(launch, noted):
     assert noted[: noted.index("describe_hang") + 1] == ["alive", "_wait", "alive", "describe_hang"]
 
 
-def test_a_hang_in_the_examination_of_timed_ranks_is_no_failure(launch):
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        (1, "the examination hung"),
+        (2, "the examination hung, or a rank of another node left it"),
+    ],
+)
+def test_a_hang_in_the_examination_of_timed_ranks_is_no_failure(launch, nodes, why):
     def script(ranks):
         for rank in ranks:
             rank.is_timed = rank.hangs = True
 
-    outcome, ranks = launch(script)
+    outcome, ranks = launch(script, nodes=nodes)
 
     assert isinstance(outcome, LaunchResult)
-    assert [rank.lost_facts for rank in ranks] == ["the examination hung"] * 2
+    assert [rank.lost_facts for rank in ranks] == [why] * 2
     assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
 
 

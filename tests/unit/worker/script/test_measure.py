@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import msgspec
@@ -15,7 +16,9 @@ from ddp_perf.worker.counted import structure
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.probe import probe as probe_module
 from ddp_perf.worker.script import measure
+from ddp_perf.worker.script import steps as steps_module
 from ddp_perf.worker.script.measure import needed_steps
+from tests.builders import make_rank_result
 from tests.unit.worker.contexts import CPU, CUDA, make_context
 from tests.unit.worker.script.scripts import Run, make_script_case
 
@@ -53,7 +56,9 @@ def measured():
 
     def measure_it(train):
         delivered = []
-        examination = Examination(delivered.append)
+        examination = Examination(
+            lambda result, *, whole=False: None if whole else delivered.append(result)
+        )
         context = msgspec.structs.replace(make_context(), examination=examination)
         run = Run()
         request = LaunchRequest(case=make_script_case(), round=0, probe_steps=2)
@@ -108,8 +113,99 @@ def test_a_script_that_does_not_fit_uncompiled_keeps_its_times(measured):
     assert (result.step_s, result.control_s) == (times.step_s, times.control_s)
     assert (result.structure, result.flops, result.one_batch) == (None, None, False)
     why = "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
-    assert result.missing == {"structure": why, "probe": "it needs the structure"}
+    assert result.missing == {"structure": why, "probe": why}
     assert examination.left  # another rank may wait for this one in its backward
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_no_rank_is_probed_if_one_has_no_structure(measured, monkeypatch, mine):
+    """The ranks with one would wait in the collectives of the probe for the one without."""
+    asked = []
+
+    def agree(yes, device):
+        asked.append(yes)
+        return False
+
+    def count(module, examination):
+        yield
+        return examination.alone("structure", lambda: {}["no such key"])
+
+    monkeypatch.setattr(measure, "all_agree", agree)
+    monkeypatch.setattr(measure, "probe", lambda *arguments: pytest.fail("a rank is probed"))
+    if not mine:
+        monkeypatch.setattr(measure, "count_structure", count)
+
+    result, _, examination = measured(make_trained(nn.Linear(4, 2)))
+
+    assert asked == [mine]
+    assert result.missing["probe"] == "a rank has no structure"
+    assert ("structure" in result.missing) is not mine
+    assert not examination.left
+
+
+@pytest.mark.parametrize(
+    ("compiles", "traced", "owes"), [(False, 0, False), (True, 0, True), (False, 2, True)]
+)
+def test_steps_are_owed_after_the_timed_ones_if_they_are_counted_or_profiled_there(
+    tmp_path, monkeypatch, compiles, traced, owes
+):
+    noted = []
+
+    def noting(*arguments, owes_steps, **options):
+        noted.append(owes_steps)
+        yield from ()
+        return make_rank_result()
+
+    monkeypatch.setattr(measure, "measurement", noting)
+    monkeypatch.setattr(measure, "compiles_by_itself", lambda: compiles)
+    profiling = Profiling(steps=traced, directory=str(tmp_path)) if traced else None
+    request = LaunchRequest(case=make_script_case(), round=0, profiling=profiling)
+    run, model = Run(), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def script():
+        while True:
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    run.run(script, measure._plan(request, make_context, run.steps))
+
+    assert noted == [owes]
+
+
+def test_the_first_control_runs_on_the_gpu_that_the_script_trains_on(monkeypatch):
+    """A script need not set its device: its rank then has GPU 0 as the current one."""
+    current, noted = [CUDA], []
+
+    @contextlib.contextmanager
+    def entered(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    class NotedError(Exception):
+        pass
+
+    def control(device):
+        noted.append((device, current[-1]))
+        raise NotedError
+
+    used = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device", entered)
+    monkeypatch.setattr(steps_module, "gpu_of", lambda optimizer: used)
+    monkeypatch.setattr(measure, "peak_memory_of", lambda device: 0)
+    monkeypatch.setattr(measure, "control_before", control)
+    run, train = Run(), make_trained(nn.Linear(4, 2))
+    plan = measure._plan(
+        LaunchRequest(case=make_script_case(), round=0),
+        lambda: make_context(run.steps.used_gpu()),
+        run.steps,
+    )
+
+    with pytest.raises(NotedError):
+        run.run(lambda: train(0), plan)
+
+    assert noted == [(used, used)]
 
 
 def make_failing(monkeypatch, error):

@@ -43,6 +43,15 @@ def test_a_cpu_is_timed_by_the_host():
     assert isinstance(step_clock(torch.device("cpu"), 3), HostClock)
 
 
+def test_a_gpu_is_timed_on_its_own_stream_whatever_the_current_one_is(gpu, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: asked.append(device))
+
+    step_clock(torch.device("cuda", 1), 3)
+
+    assert asked == [torch.device("cuda", 1)]
+
+
 def test_no_event_is_made_in_the_timed_loop(gpu):
     clock = step_clock(torch.device("cuda", 0), 3)
     begun_s = gpu.now_s

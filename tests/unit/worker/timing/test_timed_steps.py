@@ -112,7 +112,7 @@ def timed(monkeypatch):
     ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
     step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``. The
     training is over after step ``end``. It collects garbage in a step ``as_script``. On a GPU a
-    step takes ``step_s`` after the warm-up.
+    step takes ``step_s`` after the warm-up, and further ones may be owed.
     """
 
     def run(
@@ -127,6 +127,7 @@ def timed(monkeypatch):
         as_script=False,
         step_s=None,
         again=0,
+        owes_steps=False,
     ):
         steps, witnesses = Steps(), []
 
@@ -161,7 +162,9 @@ def timed(monkeypatch):
         plan_of_steps = timed_schedule(steps, schedule, device)
         if device is GPU:
             after = WarmUp(steps=30, steady=True, again=again, step_s=step_s)
-            plan_of_steps = timed_on_gpu(steps, schedule, device, after=after, read_load=GpuLoad)
+            plan_of_steps = timed_on_gpu(
+                steps, schedule, device, after=after, read_load=GpuLoad, owes_steps=owes_steps
+            )
         found = _follow(plan_of_steps, step)
         assert all(one.closed for one in witnesses)
         assert steps.collected == {steps.collects_garbage and collects}
@@ -263,6 +266,12 @@ def test_a_script_on_a_gpu_that_is_over_before_keeps_the_steps_that_it_has(timed
     found, _ = timed(never, device=GPU, step_s=0.01, end=end)
 
     assert len(found.step_s) == kept
+
+
+def test_a_script_on_a_gpu_keeps_the_steps_that_are_owed_after_the_timed_ones(timed):
+    found, done = timed(never, device=GPU, step_s=0.01, owes_steps=True)
+
+    assert (len(found.step_s), done) == (10, 12)
 
 
 def test_steps_on_a_gpu_follow_further_ones_after_the_readings(timed):
