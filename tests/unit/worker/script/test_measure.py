@@ -200,5 +200,5 @@ def test_files_that_cannot_be_listed_fail_no_launch(capsys):
     assert (listed.script.own_files, listed.script.changed_files) == ((), ("/data/x",))
     assert "not all that the script wrote is listed: RuntimeError" in capsys.readouterr().err
     tree.changed_outside = fails
-    with pytest.raises(ScriptError, match="^train.py ended$"):
+    with pytest.raises(ScriptError, match=r"^train.py ended$"):
         measure._with_files(too_early, tree, lists_own=True)
