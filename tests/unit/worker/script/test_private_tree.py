@@ -320,9 +320,8 @@ def test_a_tree_is_emptied_by_the_event_of_python_3_10(tree, contents):
     """It has no folder that the path begins at."""
     before = contents()
     sys.audit("shutil.rmtree", "runs")
-    shutil.rmtree("runs")
     assert contents() == before
-    assert not Path("runs").exists()
+    assert os.listdir("runs") == []
 
 
 def test_the_names_of_a_file_are_one_file_of_the_script(tree, contents):
