@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -117,15 +118,24 @@ def _with_files(
     try:
         result = work()
     except ScriptError as error:
-        changed = ", ".join(tree.changed_outside())
+        changed = ", ".join(_listed(tree.changed_outside))
         raise ScriptError(f"{error}; the script changed {changed}") if changed else error from None
     assert result.script is not None
     facts = msgspec.structs.replace(
         result.script,
-        own_files=tuple(tree.own_files()) if lists_own else (),
-        changed_files=tuple(tree.changed_outside()),
+        own_files=_listed(tree.own_files) if lists_own else (),
+        changed_files=_listed(tree.changed_outside),
     )
     return msgspec.structs.replace(result, script=facts)
+
+
+def _listed(files: Callable[[], list[str]]) -> tuple[str, ...]:
+    """Return the files. If that fails, only the output of the rank states so."""
+    try:
+        return tuple(files())
+    except Exception as error:  # noqa: BLE001 – whatever it is, the launch is measured
+        print(f"not all that the script wrote is listed: {error!r}", file=sys.stderr)
+        return ()
 
 
 def _on_used_gpu(

@@ -8,10 +8,13 @@ become real ones with links of their own, and a link at its end gives way to a f
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import glob
 import importlib
 import importlib.util
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -25,6 +28,8 @@ from ddp_perf.worker.script.patching import patched
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LARGEST_COPY = 64 << 20  # bytes of a file that is changed in place; data may be mapped so to read
 _COMPILED = "/__pycache__/"  # what Python writes beside each module
+_HERE = -100  # AT_FDCWD: a path begins at the working directory
+_EXCHANGE = 2  # RENAME_EXCHANGE
 _IN_C = (("torch", "save", "f"), ("safetensors", "serialize_file", "filename"))  # no audit event
 
 
@@ -48,20 +53,20 @@ class PrivateTree:
         self._busy = threading.local()  # its own calls raise audit events, too
         Path(self._lock).touch()
         self._began = os.stat(self._lock).st_ctime  # by the clock that files have
-        # By audit event: what becomes of a link at the end of a path, which arguments are paths,
-        # and whether the last one is a folder that they begin at.
-        self._acts: dict[str, tuple[Callable[[str], None], tuple[int, ...], bool]] = {
-            "os.chmod": (self._copy, (0,), True),
-            "os.link": (_keep, (1,), True),
-            "os.mkdir": (self._open_folder, (0,), True),
-            "os.remove": (_keep, (0,), True),
-            "os.rename": (_keep, (0, 1), True),
-            "os.rmdir": (self._open_folder, (0,), True),
-            "os.symlink": (_keep, (1,), True),
-            "os.truncate": (self._copy, (0,), False),
-            "os.utime": (self._copy, (0,), True),
-            "shutil.rmtree": (self._empty_folder, (0,), True),
-            "sqlite3.connect": (self._copy, (0,), False),
+        # By audit event: what becomes of a link at the end of each path (None: nothing is written
+        # there), and whether the last argument may be a folder that they begin at.
+        self._acts: dict[str, tuple[tuple[Callable[[str], None] | None, ...], bool]] = {
+            "os.chmod": ((self._copy,), True),
+            "os.link": ((self._copy, _keep), True),  # both are then one file
+            "os.mkdir": ((_keep,), True),
+            "os.remove": ((_keep,), True),
+            "os.rename": ((_keep, _keep), True),
+            "os.rmdir": ((self._open_folder,), True),
+            "os.symlink": ((None, _keep), True),
+            "os.truncate": ((self._copy,), False),
+            "os.utime": ((self._copy,), True),
+            "shutil.rmtree": ((self._empty_folder,), True),
+            "sqlite3.connect": ((self._copy,), False),
         }
 
     @contextlib.contextmanager
@@ -82,6 +87,9 @@ class PrivateTree:
             os.chdir(self._work)
             stack.enter_context(patched(os, "chdir", self._change_folder))
             stack.enter_context(patched(os.path, "realpath", self._resolve))
+            stack.enter_context(patched(os.path, "islink", self._is_link))
+            for lister in _listers():
+                stack.enter_context(patched(lister, "scandir", self._list))
             self._is_entered = True
             stack.callback(setattr, self, "_is_entered", False)
             sys.addaudithook(self._see)  # for as long as the process lives
@@ -89,27 +97,36 @@ class PrivateTree:
 
     def own_files(self) -> list[str]:
         """Return the files that the script wrote in its tree, by the paths that it wrote to."""
-        paths = [
-            os.path.join(place, name) for place, _, names in os.walk(self._tree) for name in names
-        ]
-        own = [path for path in paths if not os.path.islink(path) and _COMPILED not in path]
+        with self._alone():
+            walk = [(place, names) for place, _, names in os.walk(self._tree)]
+            paths = [os.path.join(place, name) for place, names in walk for name in names]
+            own = [path for path in paths if not os.path.islink(path) and _COMPILED not in path]
         inner, others = f"{self._work}/", self._tree
         return sorted(path.removeprefix(inner).removeprefix(others) for path in own)
 
     def changed_outside(self) -> list[str]:
-        """Return the user's files that the script changed or removed, as far as it is known."""
-        found = {
-            path
-            for path, was_there in self._outside.items()
-            if (os.lstat(path).st_ctime > self._began if os.path.lexists(path) else was_there)
-        }
-        for place, _, names in os.walk(self._work):
-            # Next to the script others write, too, such as the log of pytest.
-            for path in (os.path.join(place, name) for name in names if place != self._work):
-                with contextlib.suppress(OSError):
-                    if self._leads_out(path) and os.stat(path).st_mtime > self._began:
-                        found.add(os.readlink(path))
+        """Return the user's files that the script changed or removed, as far as it is known.
+
+        A folder is one of them if something was added to it or removed from it.
+        """
+        with self._alone():
+            noted = self._outside.copy().items()  # another thread may add to it
+            found = {path for path, was_there in noted if self._is_changed(path, was_there)}
+            for place, folders, files in os.walk(self._work):
+                # Next to the script others write, too, such as the log of pytest.
+                for name in (*folders, *files) if place != self._work else ():
+                    if (source := self._source_of(os.path.join(place, name))) is not None:
+                        with contextlib.suppress(OSError):
+                            is_gone = not os.path.lexists(source)
+                            if is_gone or os.stat(source).st_mtime > self._began:
+                                found.add(source)
         return sorted(found)
+
+    def _is_changed(self, path: str, was_there: bool) -> bool:
+        try:
+            return os.lstat(path).st_ctime > self._began
+        except OSError:
+            return was_there
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Prepare for what Python is about to do to a file: a hook of its audit events."""
@@ -120,17 +137,19 @@ class PrivateTree:
             if flags & _WRITES:
                 self._prepare(path, self._remove if flags & os.O_TRUNC else self._copy)
         elif event in self._acts:
-            act, places, begins_at_last = self._acts[event]
-            if not begins_at_last or arguments[-1] in (-1, None):
-                for place in places:
-                    self._prepare(arguments[place], act, notes=event != "os.mkdir")
+            acts, may_begin_at_last = self._acts[event]
+            begins = arguments[-1] if may_begin_at_last and len(arguments) > len(acts) else None
+            if begins not in (-1, None) or (event == "os.mkdir" and os.path.isdir(arguments[0])):
+                return
+            for act, path in zip(acts, arguments, strict=False):
+                if act is not None:
+                    self._prepare(path, act, notes=event != "os.mkdir")
 
     def _prepare(self, path: Any, act: Callable[[str], None], *, notes: bool = True) -> None:
         """Make the way to a path private, and call ``act`` with a link at its end."""
         if not isinstance(path, str | bytes | os.PathLike) or getattr(self._busy, "now", False):
             return
-        self._busy.now = True
-        try:
+        with self._alone():
             place = _absolute(path)
             if _COMPILED in place:
                 return
@@ -138,8 +157,15 @@ class PrivateTree:
                 self._replace(self._private(place), act)
             elif notes:
                 self._note(os.path.abspath(place))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let this thread see the links as links, and no event of its own."""
+        before, self._busy.now = getattr(self._busy, "now", False), True
+        try:
+            yield
         finally:
-            self._busy.now = False
+            self._busy.now = before
 
     def _private(self, place: str) -> str:
         """Return a path of the tree without a link that leads out of it, but for its last part."""
@@ -162,22 +188,33 @@ class PrivateTree:
                     act(place)
 
     def _leads_out(self, place: str) -> bool:
+        return self._source_of(place) is not None
+
+    def _source_of(self, place: str) -> str | None:
+        """Return what a link leads to that leads out of the tree."""
         with contextlib.suppress(OSError):
             target = os.readlink(place)
-            return target.startswith("/") and not target.startswith(f"{self._tree}/")
-        return False
+            if target.startswith("/") and not target.startswith(f"{self._tree}/"):
+                return target
+        return None
 
     def _open_folder(self, place: str) -> None:
         if os.path.isdir(place):
             self._make_real(place, os.readlink(place))
 
     def _make_real(self, place: str, source: str) -> None:
-        """Put a folder with a link to each entry of the source in place of a link to it."""
+        """Put a folder with a link to each entry of the source in place of a link to it.
+
+        At once, where the kernel can: the other ranks read without the lock.
+        """
         folder = f"{self._lock}-{os.getpid()}-{threading.get_ident()}"
         os.mkdir(folder)
         with contextlib.suppress(PermissionError), os.scandir(source) as entries:
             for entry in entries:
                 os.symlink(os.path.join(source, entry.name), f"{folder}/{entry.name}")
+        if _exchange(folder, place):
+            os.unlink(folder)  # it is the link now
+            return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place)
         os.rename(folder, place)
@@ -198,10 +235,12 @@ class PrivateTree:
             self._make_real(place, source)
         elif os.path.exists(source) and os.path.getsize(source) > _LARGEST_COPY:
             self._note(source)
+        elif os.path.isfile(source):
+            copy = f"{self._lock}-{os.getpid()}-{threading.get_ident()}-copy"
+            shutil.copy2(source, copy)
+            os.replace(copy, place)  # at once: the other ranks read without the lock
         else:
             os.unlink(place)
-            if os.path.isfile(source):
-                shutil.copy2(source, place)
 
     def _note(self, path: str) -> None:
         if path.startswith(self._roots) or not path.startswith(self._nobodys):
@@ -233,11 +272,101 @@ class PrivateTree:
         is_own = isinstance(real, str) and _absolute(path).startswith(f"{self._tree}/")
         return f"{self._tree}{real}" if is_own and not real.startswith(self._tree) else real
 
+    def _user_path(self, path: Any) -> str | None:
+        """Return the user's path that a link of the tree itself leads to, not one of the script."""
+        if isinstance(path, str | os.PathLike) and not getattr(self._busy, "now", False):
+            place = os.path.normpath(_absolute(path))
+            source = place.removeprefix(self._tree)
+            if source != place and self._source_of(place) == source:
+                return source
+        return None
+
+    def _is_link(self, original: Callable[..., bool], path: Any) -> bool:
+        """Let a link of the tree be what it leads to: os.walk enters no links."""
+        source = self._user_path(path)
+        return original(path if source is None else source)
+
+    def _list(self, original: Callable[..., Any], path: Any = ".") -> Any:
+        """Let the links in a folder of the tree be what they lead to: pathlib enters no links."""
+        is_path = isinstance(path, str | os.PathLike) and not getattr(self._busy, "now", False)
+        if not is_path or not _absolute(path).startswith(f"{self._tree}/"):
+            return original(path)
+        with original(path) as entries:
+            links = [(one, self._user_path(one) if one.is_symlink() else None) for one in entries]
+        return _Listing([one if user is None else _Entry(one, user) for one, user in links])
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with open(self._lock, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:  # a process that another thread forks meanwhile keeps the file open
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class _Entry:
+    """An entry of a folder of the tree, as it is in the user's: what its link leads to."""
+
+    def __init__(self, link: os.DirEntry[str], source: str) -> None:
+        self.name, self.path = link.name, link.path
+        self._link, self._source = link, source
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def is_symlink(self) -> bool:
+        return os.path.islink(self._source)
+
+    def is_junction(self) -> bool:
+        return False
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self._link.is_dir() and (follow_symlinks or not self.is_symlink())
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return self._link.is_file() and (follow_symlinks or not self.is_symlink())
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return os.stat(self._source, follow_symlinks=follow_symlinks)
+
+    def inode(self) -> int:
+        return os.lstat(self._source).st_ino
+
+
+class _Listing:
+    """An iterator that can be closed, as os.scandir returns it."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Listing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter([])
+
+
+def _listers() -> list[Any]:
+    """Return what has ``scandir``: pathlib of Python 3.10 and glob of 3.13 keep their own."""
+    own = (getattr(pathlib, "_normal_accessor", None), getattr(glob, "_StringGlobber", None))
+    return [os, *(one for one in own if hasattr(one, "scandir"))]
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Return whether two paths were exchanged at once: not every file system can."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    paths = (_HERE, os.fsencode(one), _HERE, os.fsencode(other))
+    return rename is not None and rename(*paths, _EXCHANGE) == 0
 
 
 def _absolute(path: Any) -> str:

@@ -18,7 +18,7 @@ from ddp_perf.worker.probe import probe as probe_module
 from ddp_perf.worker.script import measure
 from ddp_perf.worker.script import steps as steps_module
 from ddp_perf.worker.script.measure import needed_steps
-from tests.builders import make_rank_result
+from tests.builders import make_rank_result, make_script_facts
 from tests.unit.worker.contexts import CPU, CUDA, make_context
 from tests.unit.worker.script.scripts import Run, make_script_case
 
@@ -276,3 +276,24 @@ def test_a_script_may_train_on_its_gpu_with_shards_on_the_host():
     case = make_script_case(tier="gpu")
     measure._check_device(case, trained_on(CUDA), CUDA)
     measure._check_device(case, trained_on(CPU, "fsdp"), CUDA)
+
+
+def test_files_that_cannot_be_listed_fail_no_launch(capsys):
+    """The times are there; and a script that failed is reported as what it is."""
+
+    def fails():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    def too_early():
+        raise ScriptError("train.py ended")
+
+    tree = SimpleNamespace(own_files=fails, changed_outside=lambda: ["/data/x"])
+    result = make_rank_result(script=make_script_facts())
+
+    listed = measure._with_files(lambda: result, tree, lists_own=True)
+
+    assert (listed.script.own_files, listed.script.changed_files) == ((), ("/data/x",))
+    assert "not all that the script wrote is listed: RuntimeError" in capsys.readouterr().err
+    tree.changed_outside = fails
+    with pytest.raises(ScriptError, match=r"^train.py ended$"):
+        measure._with_files(too_early, tree, lists_own=True)

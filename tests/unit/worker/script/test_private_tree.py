@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -154,7 +157,7 @@ def test_what_reaches_the_user_is_listed(tree, project, monkeypatch):
     torch.save({}, project / "log.txt")
     with open("data/train.txt", "r+") as file:
         file.write("T")
-    os.makedirs("runs/last", exist_ok=True)
+    save("runs/last/new.pt")
     later = "open('runs/last/model.pt', 'r+').write('T')"
     subprocess.run([sys.executable, "-c", later], check=True)
 
@@ -204,3 +207,152 @@ def test_after_it_all_is_as_before(project, tmp_path):
     save("log.txt")
     os.chdir("runs")
     assert (Path("..").resolve(), (project / "log.txt").read_text()) == (project, "new")
+
+
+def test_another_rank_sees_each_file_whole_while_it_is_copied(tree, monkeypatch):
+    seen, copy = [], shutil.copy2
+
+    def noted(source, target):
+        seen.append(Path("log.txt").read_text())
+        Path(target).write_text("hal")
+        seen.append(Path("log.txt").read_text())
+        return copy(source, target)
+
+    monkeypatch.setattr(shutil, "copy2", noted)
+    os.chmod("log.txt", 0o600)
+
+    assert seen == [KEPT, KEPT]
+    assert (Path("log.txt").read_text(), tree.own_files()) == (KEPT, ["log.txt"])
+
+
+def test_another_rank_sees_each_folder_while_it_becomes_real(tree, monkeypatch):
+    seen, calls = [], vars(os).copy()
+    for name in ("unlink", "rename", "replace"):
+
+        def noted(*paths, call=calls[name]):
+            call(*paths)
+            seen.append(Path("runs/last/model.pt").exists())
+
+        monkeypatch.setattr(os, name, noted)
+    save("runs/new.pt")
+
+    assert seen
+    assert all(seen)
+    assert sorted(os.listdir("runs")) == ["last", "new.pt"]
+
+
+@pytest.mark.parametrize(
+    "libc",
+    [SimpleNamespace(), SimpleNamespace(renameat2=lambda *_: -1)],
+    ids=["no such call", "a file system without it"],
+)
+def test_a_folder_becomes_real_without_an_exchange(tree, contents, monkeypatch, libc):
+    before = contents()
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
+    save("runs/last/model.pt")
+    assert contents() == before
+    assert tree.own_files() == ["runs/last/model.pt"]
+
+
+LISTINGS = {
+    "os.walk": lambda: [
+        os.path.join(place, name) for place, _, names in os.walk("data") for name in names
+    ],
+    "os.walk from its end": lambda: [
+        os.path.join(place, name)
+        for place, _, names in os.walk("data", topdown=False)
+        for name in names
+    ],
+    "rglob": lambda: [str(path) for path in Path("data").rglob("*.png")],
+    "glob": lambda: [str(path) for path in Path().glob("data/**/*.png")],
+    "rglob of all": lambda: [str(path) for path in Path().rglob("*.png")],
+    "scandir": lambda: [
+        inner.path
+        for entry in os.scandir("data")
+        if entry.is_dir(follow_symlinks=False)
+        for inner in os.scandir(entry)
+        if inner.is_file(follow_symlinks=False) and inner.stat().st_size == len(KEPT)
+    ],
+}
+
+
+@pytest.mark.parametrize("listing", LISTINGS.values(), ids=LISTINGS)
+def test_data_beside_what_the_script_wrote_is_found(project, tmp_path, listing):
+    """A link of the user's, and one of the script, stays one that is not followed."""
+    (project / "data" / "train").mkdir()
+    (project / "data" / "train" / "one.png").write_text(KEPT)
+    (project / "data" / "train" / "again").symlink_to(project / "data")
+    (project / "data" / "latest").symlink_to(project / "data" / "train")
+    (project / "data" / "train.txt").unlink()
+    one = PrivateTree(tmp_path / "scratch", [])
+    with one.entered():
+        os.makedirs("data/processed")
+        os.symlink(project / "data" / "train", "data/mine")
+        found = [path for path in listing() if path.endswith(".png")]
+
+        assert found == ["data/train/one.png"]
+        assert [os.path.islink(f"data/{name}") for name in ("train", "latest", "mine")] == [
+            False,
+            True,
+            True,
+        ]
+        assert one.own_files() == []
+
+
+def test_a_folder_that_is_there_is_not_made(tree):
+    os.makedirs("runs/last", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        os.mkdir("runs")
+    with tree._alone():
+        assert os.path.islink("runs")
+
+
+def test_what_a_command_adds_or_deletes_is_listed(tree, project):
+    save("runs/new.pt")
+    save("data/new.txt")
+    subprocess.run(["touch", "runs/last/more.pt"], check=True)
+    subprocess.run(["rm", str(project / "data/train.txt")], check=True)
+
+    assert tree.changed_outside() == [f"{project}/data/train.txt", f"{project}/runs/last"]
+
+
+def test_a_tree_is_emptied_by_the_event_of_python_3_10(tree, contents):
+    """It has no folder that the path begins at."""
+    before = contents()
+    sys.audit("shutil.rmtree", "runs")
+    assert contents() == before
+    assert os.listdir("runs") == []
+
+
+def test_the_names_of_a_file_are_one_file_of_the_script(tree, contents):
+    before = contents()
+    os.link("log.txt", "best.txt")
+    with open("best.txt", "r+") as file:
+        file.write("THE")
+    assert contents() == before
+    assert Path("log.txt").read_text() == Path("best.txt").read_text() == "THE user's"
+
+
+def test_a_process_that_is_forked_meanwhile_keeps_no_lock(tree, monkeypatch):
+    """It has the same open file."""
+    lock, kept = fcntl.flock, []
+
+    def forked(file, how):
+        lock(file, how)
+        if how == fcntl.LOCK_EX:
+            kept.append(os.dup(file.fileno()))
+
+    monkeypatch.setattr(fcntl, "flock", forked)
+    save("log.txt")
+    with open(tree._lock) as file:
+        lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert kept
+    for one in kept:
+        os.close(one)
+
+
+def test_a_file_that_vanishes_while_it_is_listed_is_not_there(tree, project, monkeypatch):
+    save(project / "new.pt")
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)
+    (project / "new.pt").unlink()
+    assert tree.changed_outside() == []
