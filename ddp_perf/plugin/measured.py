@@ -88,7 +88,8 @@ class MeasuredCase:
         self._record_finding(finding)
         outcome, text = finding.verdict.outcome, describe_finding(finding)
         reason = finding.disturbance or finding.verdict.reason
-        if outcome in _OF_ONE_REASON and not self._ddp.is_first_reason(reason):
+        is_shared = outcome in _OF_ONE_REASON and finding.published is None
+        if is_shared and not self._ddp.is_first_reason(reason):
             text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"
         why = self.result.explanations.get(self.case.id)
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):

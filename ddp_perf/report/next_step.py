@@ -17,11 +17,11 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.gate.disturbance import find_disturbance
-from ddp_perf.session.gate.gpu_clock import is_of_clock
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
 _ACCEPT = '--save-baseline=accept --reason "…"'
+_CLOCKS = ("GPU clock", "GPU memory clock")  # what a disturbance by a changed clock begins with
 _INTENDED = "if the change is intended, store this state as the one to compare with"
 
 
@@ -125,7 +125,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return why, "ddp-perf doctor"
     if outcome is Outcome.INVALID and finding.metric == LOSS:
         return "make the losses of all launches alike, and measure it again", case
-    if outcome is Outcome.INVALID and is_of_clock(finding):
+    if outcome is Outcome.INVALID and (finding.disturbance or "").startswith(_CLOCKS):
         return "unlock the clock; or, if it is meant to stay, accept it", _again(result, _ACCEPT)
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case

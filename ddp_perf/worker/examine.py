@@ -54,7 +54,7 @@ def examine_training(
 
 
 def _digest(trainer: Trainer) -> StepPlan[int]:
-    yield from ()
+    yield from trainer.synchronise()
     return parameter_digest(trainer.module)
 
 

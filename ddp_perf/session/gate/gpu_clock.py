@@ -75,12 +75,6 @@ def with_clocks(
     return [_with_clocks(one, measurement, changes) if changes else one for one in findings]
 
 
-def is_of_clock(finding: Finding) -> bool:
-    """Return whether a changed clock made the finding INVALID."""
-    titles = tuple(f"{title} clock" for title in _TITLES.values())
-    return (finding.disturbance or "").startswith(titles)
-
-
 def _with_clocks(
     finding: Finding, measurement: Measurement, changes: Sequence[ClockChange]
 ) -> Finding:

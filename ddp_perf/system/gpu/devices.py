@@ -12,13 +12,20 @@ def nvidia_device(root: Path = Path("/")) -> str | None:
     """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none."""
     if (root / "proc/driver/nvidia/version").exists():
         return "a driver is loaded"
-    nodes = sorted((root / "dev").glob("nvidia[0-9]*"))
-    if nodes:
-        return f"there is /dev/{nodes[0].name}"
-    for device in sorted((root / "sys/bus/pci/devices").glob("*")):
+    for node in _entries(root / "dev"):
+        if node.name.startswith("nvidia") and node.name[6:7].isdigit():
+            return f"there is /dev/{node.name}"
+    for device in _entries(root / "sys/bus/pci/devices"):
         if _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY):
             return f"there is an NVIDIA GPU at {device.name}"
     return None
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:  # it is not there, or nobody may read it
+        return []
 
 
 def _text(path: Path) -> str:

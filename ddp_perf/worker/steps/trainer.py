@@ -172,6 +172,11 @@ class Trainer:
         while self._steps < steps or not self._strategy.is_full_step(self._steps):
             yield
 
+    def synchronise(self) -> StepPlan[None]:
+        """Go on until all ranks have the same parameters: hooks may average them now and then."""
+        while self._steps and not self._strategy.is_full_step(self._steps - 1):
+            yield
+
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""
         self._heartbeats.beat(self._rank)
