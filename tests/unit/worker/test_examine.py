@@ -28,6 +28,9 @@ class Trainer:
     def settle(self, steps):
         yield
 
+    def synchronise(self):
+        yield
+
 
 @pytest.mark.parametrize("mine", [True, False])
 def test_no_rank_is_probed_if_one_has_no_structure(monkeypatch, mine):
