@@ -17,7 +17,9 @@ def build(context, *, note):
         check=True,
     )
     daemon = int(shell.stdout)
-    Path(f"{note}-{context.rank}").write_text(f"{daemon} {_parent(daemon)} {_parent('self')}")
+    Path(f"{note}-{context.rank}").write_text(
+        f"{daemon} {_parent(daemon)} {_parent('self')}", encoding="utf-8"
+    )
     return mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
 
 

@@ -63,13 +63,13 @@ def contents(project):
 
 def save(path):
     """Write a file as a script does that writes it by Python."""
-    with open(path, "w") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write("new")
 
 
 def test_the_files_of_the_user_are_read_by_the_same_paths(tree, project):
     for name in ("data/train.txt", "../beside/more.txt", str(project / "log.txt")):
-        assert Path(name).read_text() == KEPT
+        assert Path(name).read_text(encoding="utf-8") == KEPT
     assert sorted(os.listdir()) == sorted(os.listdir(project)) == ["data", "log.txt", "runs"]
     assert Path.cwd() != project
     assert (tree.own_files(), tree.changed_outside()) == ([], [])
@@ -131,14 +131,14 @@ def test_a_script_that_changes_to_its_own_folder_is_in_the_mirror_of_it(tree, pr
 def test_a_file_that_is_extended_begins_as_the_users(tree, contents):
     before = contents()
 
-    with open("log.txt", "a") as file:
+    with open("log.txt", "a", encoding="utf-8") as file:
         file.write(" and more")
     sqlite3.connect("data/train.txt").close()
     os.makedirs("runs", exist_ok=True)
     os.remove("runs/last/model.pt")
 
     assert contents() == before
-    assert Path("log.txt").read_text() == f"{KEPT} and more"
+    assert Path("log.txt").read_text(encoding="utf-8") == f"{KEPT} and more"
     assert not Path("runs/last/model.pt").exists()
     assert tree.own_files() == ["data/train.txt", "log.txt"]
 
@@ -155,7 +155,7 @@ def test_what_reaches_the_user_is_listed(tree, project, monkeypatch):
     monkeypatch.setattr(private_tree, "_LARGEST_COPY", len(KEPT) - 1)
     save(project / "runs" / "new.pt")
     torch.save({}, project / "log.txt")
-    with open("data/train.txt", "r+") as file:
+    with open("data/train.txt", "r+", encoding="utf-8") as file:
         file.write("T")
     save("runs/last/new.pt")
     later = "open('runs/last/model.pt', 'r+').write('T')"
@@ -170,7 +170,7 @@ def test_only_what_was_changed_is_listed(tree, project, monkeypatch):
     """What was opened to write and not written, or is gone again, is not; what it removed is."""
     monkeypatch.setattr(private_tree, "_LARGEST_COPY", 0)
 
-    open("data/train.txt", "r+").close()
+    open("data/train.txt", "r+", encoding="utf-8").close()
     save(project / "new.pt")
     os.replace(project / "new.pt", project / "newer.pt")
     (project / "log.txt").unlink()
@@ -194,7 +194,7 @@ def test_the_ranks_of_a_launch_share_a_tree(project, tmp_path, contents):
     with trees[0].entered():
         save("runs/last/model.pt")
     with trees[1].entered():
-        assert Path("runs/last/model.pt").read_text() == "new"
+        assert Path("runs/last/model.pt").read_text(encoding="utf-8") == "new"
 
     assert contents() == before
     assert trees[0].own_files() == trees[1].own_files() == ["runs/last/model.pt"]
@@ -213,16 +213,16 @@ def test_another_rank_sees_each_file_whole_while_it_is_copied(tree, monkeypatch)
     seen, copy = [], shutil.copy2
 
     def noted(source, target):
-        seen.append(Path("log.txt").read_text())
-        Path(target).write_text("hal")
-        seen.append(Path("log.txt").read_text())
+        seen.append(Path("log.txt").read_text(encoding="utf-8"))
+        Path(target).write_text("hal", encoding="utf-8")
+        seen.append(Path("log.txt").read_text(encoding="utf-8"))
         return copy(source, target)
 
     monkeypatch.setattr(shutil, "copy2", noted)
     os.chmod("log.txt", 0o600)
 
     assert seen == [KEPT, KEPT]
-    assert (Path("log.txt").read_text(), tree.own_files()) == (KEPT, ["log.txt"])
+    assert (Path("log.txt").read_text(encoding="utf-8"), tree.own_files()) == (KEPT, ["log.txt"])
 
 
 def test_another_rank_sees_each_folder_while_it_becomes_real(tree, monkeypatch):
@@ -327,10 +327,14 @@ def test_a_tree_is_emptied_by_the_event_of_python_3_10(tree, contents):
 def test_the_names_of_a_file_are_one_file_of_the_script(tree, contents):
     before = contents()
     os.link("log.txt", "best.txt")
-    with open("best.txt", "r+") as file:
+    with open("best.txt", "r+", encoding="utf-8") as file:
         file.write("THE")
     assert contents() == before
-    assert Path("log.txt").read_text() == Path("best.txt").read_text() == "THE user's"
+    assert (
+        Path("log.txt").read_text(encoding="utf-8")
+        == Path("best.txt").read_text(encoding="utf-8")
+        == "THE user's"
+    )
 
 
 def test_a_process_that_is_forked_meanwhile_keeps_no_lock(tree, monkeypatch):
@@ -344,7 +348,7 @@ def test_a_process_that_is_forked_meanwhile_keeps_no_lock(tree, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", forked)
     save("log.txt")
-    with open(tree._lock) as file:
+    with open(tree._lock, encoding="utf-8") as file:
         lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert kept
     for one in kept:
