@@ -37,7 +37,6 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     # How much sessions differ, as the sd of the log, before a machine's own show it. Recorded on
     # shared two-core machines (docs/judging.md), and taken for GPUs as well.
     assumed_sd: float = 0.03
-    published_as: Literal["step", "scaling"] | None = None  # the published figure of the same
     missing: str | None = None  # why a launch may lack it, and the remedy; None: no launch lacks it
 
 
@@ -47,7 +46,6 @@ STEP_TIME = MetricSpec(
     unit="s",
     follows_machine=True,
     explained=True,
-    published_as="step",
 )
 TAIL = MetricSpec(name="tail", title="tail (mean step ÷ its level)", unit="ratio", has_stalls=True)
 EFFICIENCY = MetricSpec(
@@ -58,7 +56,6 @@ EFFICIENCY = MetricSpec(
     assumed_sd=0.04,
     needs_single_rank=True,
     numerator=STEP_TIME.name,
-    published_as="scaling",
 )
 PEAK_MEMORY = MetricSpec(
     name="peak_memory",

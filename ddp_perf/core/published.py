@@ -1,8 +1,7 @@
 """Published figures: not measured here, without a spread, and some of them are wrong.
 
-They are shown beside the measured figures and never set a reference level. A published figure
-gives MEETS PUBLISHED or BELOW PUBLISHED at a stated tolerance, and only if the document states
-all of the work and the arithmetic of the row is consistent (see `audit`).
+On the GPU that it was published for, a figure is a target of the case that does its work, less a
+tolerance. It never sets a reference level.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from ddp_perf.core.case import Fraction, Scalar
+
+STATED, INFERRED = 0.05, 0.15  # the tolerance: all of the work is stated, a part of it is inferred
 
 Figure = Annotated[float, Meta(gt=0)]
 Date = Annotated[str, Meta(pattern=r"^(\d{4}(-\d\d(-\d\d)?)?|undated)$")]  # ISO 8601
@@ -61,7 +62,7 @@ class PublishedTable(
 
     ``work`` contains the parts of the work that the document states, by the dotted names of a
     case's fingerprint. ``inferred`` names the parts that it does not state: there the case's value
-    is an inference or a choice of this suite. A table with an inferred part never gates.
+    is an inference or a choice of this suite.
     """
 
     name: str
@@ -79,11 +80,16 @@ class PublishedTable(
     price_per_gpu_hour: Figure | None = None
     work: dict[str, Scalar] = {}
     inferred: tuple[str, ...] = ()
-    steps: int | None = None  # of a comparable measurement, with warm-ups
+    steps: int | None = None  # of the document's measurement, with warm-ups
     warmup: int | None = None
-    tolerance: Fraction = 0.05  # the shortfall that still counts as met: the figure has no spread
+    tolerance: Fraction = 0.0  # if more is needed than `STATED` or `INFERRED`; ``remark`` says why
     remark: str = ""
     rows: Annotated[tuple[PublishedRow, ...], Meta(min_length=1)]
+
+    @property
+    def shortfall(self) -> float:
+        """The shortfall that still counts as met, as a fraction: a figure here has no spread."""
+        return max(self.tolerance, INFERRED if self.inferred else STATED)
 
     def kept_batch(self, row: PublishedRow) -> int | None:
         """Return the batch that every number of ranks keeps: per rank (weak), or global (strong).

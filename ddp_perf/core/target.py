@@ -76,14 +76,24 @@ TARGET_SPECS = {
 }
 
 
+class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that others published of the case's work on this GPU."""
+
+    value: float  # in SI units
+    source: str  # the document and its table
+    shortfall: float  # that still counts as met, as a fraction
+    inferred: tuple[str, ...] = ()  # what the document does not state of the work
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One target of a case, as its suite states it."""
+    """One target of a case: its suite states it, or it follows from a published figure."""
 
     figure: str  # of `TARGET_SPECS`
     bound: float  # in SI units
     unit: str  # as it was written
-    file: str  # the suite file
+    file: str  # the suite file, or the file with the published figure
     accelerators: tuple[str, ...] = ()  # patterns of the accelerator's key; empty: any
+    published: PublishedFigure | None = None  # None: the suite states the target
 
     @property
     def spec(self) -> TargetSpec:

@@ -18,11 +18,14 @@ class Outcome(str, enum.Enum):
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     INVALID = "INVALID"
-    MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread, instead of PASS
-    BELOW_PUBLISHED = "BELOW PUBLISHED"
     MEETS_TARGET = "MEETS TARGET"  # of an absolute target, whatever the baseline contains
     MISSES_TARGET = "MISSES TARGET"
     BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome | None:
+        """Read older files, where a published figure had verdicts instead of a target."""
+        return cls.NO_BASELINE if value in ("MEETS PUBLISHED", "BELOW PUBLISHED") else None
 
 
 # Outcomes that more launches of the same session may still change.

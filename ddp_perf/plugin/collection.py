@@ -11,7 +11,6 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.cluster import check_cluster
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE, metric_spec
-from ddp_perf.core.target import targets_on
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.arrived import ARRIVED, Arrived
 from ddp_perf.plugin.items import (
@@ -97,9 +96,8 @@ def _counted(every: Sequence[Any]) -> list[Any]:
 
 def _targets(ddp: DdpSession) -> Iterator[Any]:
     """Yield a parameter for each target of each case on the accelerator of this machine."""
-    keys = {tier: ddp.capacity.accelerator_key(tier) for tier in ("cpu", "gpu")}
     for name, case in ddp.names.items():
-        for metric, target in targets_on(keys[case.tier], case.targets).items():
+        for metric, target in ddp.targets(case).items():
             tier = getattr(pytest.mark, case.tier)
             yield pytest.param(case, metric, id=f"{name}-{target.figure}", marks=tier)
 

@@ -17,7 +17,9 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.errors import DdpPerfError, LaunchError
+from ddp_perf.core.published import PublishedTable
+from ddp_perf.core.target import Target
+from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.against.running import make_against
 from ddp_perf.plugin.each_node import check_nodes, check_pool
@@ -26,6 +28,7 @@ from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.plugin.work.report import WorkReportWriter
 from ddp_perf.render.units import counted, without_figures
+from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
@@ -79,6 +82,7 @@ class DdpSession:
         self._asserted: dict[tuple[str, str], set[str]] = {}
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
+        self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
         self.work = WorkSession(
             ForkserverLauncher(),  # whatever launcher measures: a step is counted on this machine
             WorkStore(options.baseline_directory),
@@ -167,6 +171,15 @@ class DdpSession:
         results = [f"results: {self.options.json_path}"] if is_written else []
         duel = self.against.report.lines if self.against is not None else []
         return [*self.report.lines, *duel, *self._work_report.lines, *results]
+
+    def targets(self, case: Case) -> dict[str, Target]:
+        """Return the targets of a case on this machine, by metric."""
+        key = self.capacity.accelerator_key(case.tier)
+        if key not in self._published:
+            self._published[key] = ()
+            with contextlib.suppress(BaselineError):  # `plan` refuses a broken file
+                self._published[key] = self._store.load(key).published
+        return targets_of(case, key, self._published[key])
 
     def result(self, suite: str) -> SuiteResult:
         """Return the suite's result with all its planned cases; measure them at the first call.

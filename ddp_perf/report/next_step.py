@@ -116,8 +116,6 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "more nodes, or further sessions of these, show it", _again(result, _APPEND)
     if outcome is Outcome.INVALID and finding.target is not None and not finding.disturbance:
         return f"change targets in {finding.target.file}, and measure it again", case
-    if outcome is Outcome.BELOW_PUBLISHED:
-        return "check that the machine is fit", "ddp-perf doctor"
     if outcome is Outcome.BAD_NODE:
         why = (
             "it is the node, not the code: leave it out of --ddp-hosts, or drain it; run this on it"

@@ -19,8 +19,6 @@ _WITHOUT_BOUND = {
     Outcome.NO_BASELINE: "without a baseline",
     Outcome.INCOMPARABLE: "not comparable",
     Outcome.INVALID: "invalid",
-    Outcome.MEETS_PUBLISHED: "compared with published figures only",
-    Outcome.BELOW_PUBLISHED: "compared with published figures only",
 }
 
 

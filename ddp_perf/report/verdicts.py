@@ -17,18 +17,15 @@ SEVERITY = [
     Outcome.BAD_NODE,
     Outcome.MISSES_TARGET,
     Outcome.INCOMPARABLE,
-    Outcome.BELOW_PUBLISHED,
     Outcome.NO_BASELINE,
     Outcome.INVALID,
     Outcome.SUSPECT,
     Outcome.INCONCLUSIVE,
-    Outcome.MEETS_PUBLISHED,
     Outcome.PASS,
     Outcome.IMPROVEMENT,
     Outcome.MEETS_TARGET,
 ]
 _PASSING = (
-    Outcome.MEETS_PUBLISHED,
     Outcome.PASS,
     Outcome.IMPROVEMENT,
     Outcome.MEETS_TARGET,

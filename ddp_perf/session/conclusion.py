@@ -12,10 +12,9 @@ _WORSE = (
     Outcome.REGRESSION,
     Outcome.BAD_NODE,
     Outcome.INCOMPARABLE,
-    Outcome.BELOW_PUBLISHED,
     Outcome.MISSES_TARGET,
 )
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED, Outcome.MEETS_TARGET)
+_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
 
 
 class Conclusion(str, enum.Enum):

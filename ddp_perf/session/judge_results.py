@@ -12,10 +12,10 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.errors import BaselineError, ResultsError
 from ddp_perf.session.conclusion import Conclusion, conclude
+from ddp_perf.session.gate.comparability import cases_elsewhere
 from ddp_perf.session.gate.explanation import explain_slower_cases
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.judge_suite import Remedies
-from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append, refuse_injections
 

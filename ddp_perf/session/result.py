@@ -45,7 +45,7 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _INVALID_IN_A_ROW = 5  # sessions, this one among them
-_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
+_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
 FAILING = (Outcome.REGRESSION, Outcome.BAD_NODE, *_FIRST_TIME, Outcome.MISSES_TARGET)
 
 

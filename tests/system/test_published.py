@@ -62,62 +62,66 @@ def machine(pytester, monkeypatch):
     return run
 
 
-LARGE = "test_throughput and all_reduce and (16MiB or 128MiB or 1GiB)"
+LARGE = "all_reduce and (16MiB or 128MiB or 1GiB)"
+TARGETS = f"test_target and {LARGE}"
 
 
-def test_published_figures_of_stated_work_are_met(machine):
-    done = machine(V100_32GB, "collectives", LARGE)
+def test_the_documents_own_figures_are_green_on_its_machine(machine):
+    done = machine(V100_16GB, "mlp_scaling", "test_target")
+
+    done.assert_outcomes(passed=6, deselected=24)
+    assert "6 targets: 6 met (throughput target, efficiency target)" in done.stdout.str()
+
+
+def test_a_machine_30_percent_slower_than_its_document_is_red_and_names_the_row(machine):
+    done = machine(V100_16GB, "mlp_scaling", "test_target", slower="mlp-ddp-fp32-ws2-b4096")
+
+    assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (4, 2)
+    shown = " ".join(done.stdout.str().split())
+    assert "MISSES TARGET: throughput target of mlp-ddp-fp32-ws2-b4096" in shown
+    assert (
+        "at least 71,710 samples/s was published for this GPU (DDP Scaling Benchmark Experiments"
+        " (EXPERIMENTS.md of the project ddp_scaling_benchmark), Results Summary, which does not"
+        " state model.num_layers, optimizer, loss; 15% less is allowed); measured 55,161 samples/s"
+    ) in shown
+    assert "MISSES TARGET: efficiency target of mlp-ddp-fp32-ws2-b4096" in shown
+
+
+def test_a_first_session_that_is_announced_is_green_by_its_targets(machine):
+    done = machine(V100_16GB, "mlp_scaling", "test_target or test_throughput", "--save-baseline")
+
+    assert done.ret == 0
+    assert (done.parseoutcomes()["passed"], done.parseoutcomes()["skipped"]) == (6, 4)
+
+
+def test_a_stored_session_excuses_no_missed_figure(machine):
+    wanted, slow = "test_target or test_throughput", "mlp-none-fp32-ws1-b4096"
+    machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline", slower=slow)
+
+    done = machine(V100_16GB, "mlp_scaling", wanted, slower=slow)
+
+    assert done.parseoutcomes()["failed"] == 1
+    done.stdout.fnmatch_lines(["*MISSES TARGET: throughput target of mlp-none-fp32-ws1-b4096*"])
+
+
+def test_bandwidths_that_others_measured_without_a_framework_are_met(machine):
+    done = machine(V100_32GB, "collectives", TARGETS)
 
     assert done.parseoutcomes()["passed"] == 3
-    assert done.stdout.str().count("MEETS PUBLISHED: step time") == 3
 
 
-def test_a_measurement_30_percent_slower_is_below_published(machine):
-    done = machine(V100_32GB, "collectives", LARGE, slower="all_reduce-ws2-128MiB")
+def test_an_all_reduce_30_percent_slower_misses_its_bandwidth(machine):
+    done = machine(V100_32GB, "collectives", TARGETS, slower="all_reduce-ws2-128MiB")
 
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (2, 1)
-    done.stdout.fnmatch_lines(["*BELOW PUBLISHED: step time of all_reduce-ws2-128MiB*"])
+    done.stdout.fnmatch_lines(["*MISSES TARGET: bus bandwidth target of all_reduce-ws2-128MiB*"])
     assert "results-summary-v100.json" in done.stdout.str()
 
 
-def test_published_figures_of_inferred_work_are_shown_and_never_gate(machine):
-    """The machine of document 000 is red at its first run, like one without a published figure."""
-    done = machine(V100_16GB, "mlp_scaling", "test_throughput or test_scaling_efficiency")
-    shown = done.stdout.str()
+@pytest.mark.parametrize("gpu", ["Tesla V100-SXM2-32GB", "NVIDIA L4"])
+def test_another_gpu_has_neither_the_targets_nor_a_baseline(machine, gpu):
+    done = machine(gpu, "collectives", f"(test_target or test_throughput) and {LARGE}")
 
-    assert done.parseoutcomes()["failed"] == 6
-    assert "PUBLISHED:" not in shown
-    assert "NO_BASELINE: step time of mlp-none-fp32-ws1-b4096" in shown
-    assert "published: 99.77 ms a step" in shown
-    assert "published: 87 % efficiency" in shown
-    assert "the document does not state model.num_layers, optimizer, loss" in shown
-
-
-def test_another_form_of_the_gpu_is_incomparable_with_the_nearest_file(machine):
-    done = machine("Tesla V100-SXM2-32GB", "collectives", LARGE)
-
-    assert done.parseoutcomes()["failed"] == 3
-    assert "the baseline is of v100-pcie-32gb, this is v100-sxm2-32gb" in done.stdout.str()
-
-
-def test_another_gpu_has_no_baseline(machine):
-    done = machine("NVIDIA L4", "mlp_scaling", "test_throughput")
-
-    done.assert_outcomes(failed=4, deselected=20)
+    done.assert_outcomes(failed=3, deselected=done.parseoutcomes()["deselected"])
     assert "NO_BASELINE: step time" in done.stdout.str()
-    assert "published:" not in done.stdout.str()
-
-
-def test_saving_turns_a_missed_figure_into_this_machines_own(machine):
-    done = machine(
-        *(V100_32GB, "collectives", LARGE, "--save-baseline"), slower="all_reduce-ws2-128MiB"
-    )
-
-    assert (done.parseoutcomes()["passed"], done.parseoutcomes()["skipped"]) == (2, 1)
-
-
-def test_saving_at_the_first_run_leaves_no_red_item(machine):
-    wanted = "test_throughput or test_scaling_efficiency"
-    done = machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline")
-
-    assert "failed" not in done.parseoutcomes()
+    assert "published" not in done.stdout.str()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from ddp_perf.core.baseline import CaseBaseline
+from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.render.units import change_text, field_changes
 
@@ -28,6 +28,15 @@ _INFORMATIVE = (
     "persistence",
     "networks",
 )
+
+
+def cases_elsewhere(relatives: Sequence[Baseline]) -> dict[str, str]:
+    """Return, by case id, the nearest relative that has sessions of it; they come nearest first."""
+    return {
+        case_id: other.accelerator
+        for other in reversed(relatives)  # the nearest one replaces the others
+        for case_id in other.cases
+    }
 
 
 def other_machine(

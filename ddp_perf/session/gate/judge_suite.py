@@ -32,7 +32,7 @@ from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, slow_since
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
-from ddp_perf.session.gate.published import describe_published, judge_published, published_of
+from ddp_perf.session.gate.published import describe_published
 from ddp_perf.session.gate.structure import (
     compared_flops,
     judge_structure,
@@ -100,7 +100,7 @@ def judge_suite(
             reason = f"a measurement error: {utilisation}"
             findings += _refused(measurement, Outcome.INVALID, reason, context)
         elif stored is None:
-            judged = _unknown(measurement, summaries[case_id], context)
+            judged = _unknown(measurement, context)
             findings += [with_disturbance(finding, measurements) for finding in judged]
         elif changed := work_differences(stored, case):
             reason = (
@@ -116,9 +116,7 @@ def judge_suite(
         else:
             judged = [
                 compared_with_hosts(finding, misfit) if history.compares_hosts(finding) else finding
-                for finding in _judge_case(
-                    measurement, summaries[case_id], sessions[case_id], stored, context, history
-                )
+                for finding in _judge_case(measurement, sessions[case_id], context, history)
             ]
             if case_id in of_nodes:
                 judged = [naming_nodes(one, of_nodes[case_id], measurement) for one in judged]
@@ -126,7 +124,8 @@ def judge_suite(
             findings += [with_disturbance(finding, measurements) for finding in judged]
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
-        findings += judge_targets(measurements, summaries, key, context.looks)
+        tables = context.baseline.published
+        findings += judge_targets(measurements, summaries, key, context.looks, tables)
     return [with_acknowledged_value(one, measurements, context.baseline) for one in findings]
 
 
@@ -152,13 +151,8 @@ def _over_nodes(
     return sessions, msgspec.structs.replace(context, baseline=baseline, sampling=sampling)
 
 
-def _unknown(
-    measurement: Measurement, summaries: Sequence[LaunchSummary], context: JudgingContext
-) -> Iterable[Finding]:
-    """Judge a case that was never stored on this accelerator by what was published of it.
-
-    A metric that no published row states stays NO_BASELINE or INCOMPARABLE.
-    """
+def _unknown(measurement: Measurement, context: JudgingContext) -> Iterable[Finding]:
+    """Judge a case that was never stored on this accelerator."""
     case = measurement.case
     if (other := context.elsewhere.get(case.id)) is not None:
         outcome = Outcome.INCOMPARABLE
@@ -166,19 +160,15 @@ def _unknown(
     else:
         outcome = Outcome.NO_BASELINE
         what = f"{context.baseline_path} has no such case"
-    published = published_of(context.baseline, case)
-    findings = []
-    for finding in _refused(
-        measurement, outcome, f"{what}; {context.remedies.no_such_case}", context
-    ):
-        verdict = judge_published(published, finding.metric, case, summaries)
-        if verdict is not None:
-            finding = msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
-        else:
-            beside = describe_published(published, finding.metric, case, summaries)
-            finding = msgspec.structs.replace(finding, published=beside)
-        findings.append(finding)
-    return _with_ratios_checked(findings)
+    reason = f"{what}; {context.remedies.no_such_case}"
+    refused = _refused(measurement, outcome, reason, context)
+    return [_beside_published(finding, case, context) for finding in refused]
+
+
+def _beside_published(finding: Finding, case: Case, context: JudgingContext) -> Finding:
+    """Return the finding with what was published of the case and asserts nothing."""
+    line = describe_published(context.baseline.published, finding.metric, case)
+    return msgspec.structs.replace(finding, published=line)
 
 
 def _refused(
@@ -248,20 +238,17 @@ def _judge_loss(
 
 def _judge_case(
     measurement: Measurement,
-    summaries: Sequence[LaunchSummary],
     session: Session,
-    stored: CaseBaseline,
     context: JudgingContext,
     history: MachineHistory,
 ) -> Iterable[Finding]:
     case = measurement.case
-    published = published_of(context.baseline, case)
-    findings = []
-    for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, context, history)
-        beside = describe_published(published, metric, case, summaries)
-        findings.append(msgspec.structs.replace(finding, published=beside))
-    findings = _with_ratios_checked(findings)
+    findings = _with_ratios_checked(
+        [
+            _beside_published(_judge_metric(case, metric, session, context, history), case, context)
+            for metric in gated_metrics(case)
+        ]
+    )
     if case.trains:
         findings.append(_judge_structure(measurement, context))
         findings += _judge_loss(measurement, context)
@@ -357,7 +344,7 @@ def _with_ratios_checked(findings: Sequence[Finding]) -> list[Finding]:
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
-    bad = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.BELOW_PUBLISHED)
+    bad = (Outcome.REGRESSION, Outcome.SUSPECT)
     good = (Outcome.PASS, Outcome.IMPROVEMENT)
     ratio = step_time.verdict.ratio
     if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:

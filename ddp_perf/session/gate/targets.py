@@ -12,10 +12,12 @@ import msgspec
 
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import PEAK_MEMORY
-from ddp_perf.core.target import EXPOSED, THROUGHPUT, Target, targets_on
+from ddp_perf.core.published import PublishedTable
+from ddp_perf.core.target import EFFICIENCY, EXPOSED, THROUGHPUT, Target
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.link.model import bus_factor
 from ddp_perf.stats.rule.target import TargetJudgement, judge_target
@@ -37,8 +39,12 @@ def judge_targets(
     summaries: Mapping[str, Sequence[LaunchSummary]],
     accelerator: str,
     looks: Mapping[str, tuple[int, ...]],
+    published: Sequence[PublishedTable],
 ) -> Iterator[Finding]:
-    """Judge the targets of all cases that were measured without a failed launch."""
+    """Judge the targets of all cases that were measured without a failed launch.
+
+    ``published`` are the tables of this accelerator.
+    """
     for case_id, measurement in measurements.items():
         if not measurement.is_complete:
             continue
@@ -48,9 +54,35 @@ def judge_targets(
             singles={row.turn: row for row in summaries.get(measurement.case.single or "", ())},
             accelerator=accelerator,
         )
-        for target in targets_on(accelerator, measurement.case.targets).values():
-            finding = _judged(target, measured, looks.get(case_id, ()))
+        targets = targets_of(measurement.case, accelerator, published).values()
+        judged = [_judged(target, measured, looks.get(case_id, ())) for target in targets]
+        for finding in _unless_one_rank_is_faster(judged):
             yield with_disturbance(finding, measurements)
+
+
+def _unless_one_rank_is_faster(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings; a published efficiency is missed only if the ranks together are slower.
+
+    A faster rank alone lowers the efficiency of all, and nothing of them became worse.
+    """
+    is_fast = any(
+        one.target is not None
+        and one.target.figure == THROUGHPUT.name
+        and one.target.published is not None
+        and one.verdict.outcome is Outcome.MEETS_TARGET
+        for one in findings
+    )
+    for one in findings:
+        missed = one.verdict.outcome is Outcome.MISSES_TARGET
+        assert one.target is not None
+        if is_fast and missed and one.target.figure == EFFICIENCY.name and one.target.published:
+            reason = (
+                f"{one.verdict.reason}; but all ranks together reach what was published: one rank"
+                " alone is faster than published"
+            )
+            verdict = Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+            one = msgspec.structs.replace(one, verdict=verdict)
+        yield one
 
 
 def _judged(target: Target, measured: _Measured, looks: Sequence[int]) -> Finding:
@@ -163,22 +195,37 @@ def _reason(
         low, high = (_number(target, value) for value in judged.interval)
         over = f"interval {low} to {high}, {over}"
     verb = {Outcome.MEETS_TARGET: "meets", Outcome.MISSES_TARGET: "misses"}.get(judged.outcome)
-    figure = f"{target.spec.title} {_number(target, judged.value)}{_suffix(target, unit)} ({over})"
+    figure = f"{_number(target, judged.value)}{_suffix(target, unit)} ({over})"
+    if target.published is not None:
+        said = f"{_aim(target, unit)}; measured {figure}"
+        return said if verb is not None else f"{said} does not decide it: {_need(judged)}"
+    figure = f"{target.spec.title} {figure}"
     if verb is not None:
         return f"{figure} {verb} {_aim(target, unit)}"
+    return f"{figure} does not decide {_aim(target, unit)}: {_need(judged)}"
+
+
+def _need(judged: TargetJudgement) -> str:
     if judged.interval is None:
-        need = "one launch does not show how launches differ"
-    elif judged.more_launches is None:
-        need = "not even 100 more launches would decide it"
-    else:
-        need = f"about {counted(judged.more_launches, 'more launch')} would decide it"
-    return f"{figure} does not decide {_aim(target, unit)}: {need}"
+        return "one launch does not show how launches differ"
+    if judged.more_launches is None:
+        return "not even 100 more launches would decide it"
+    return f"about {counted(judged.more_launches, 'more launch')} would decide it"
 
 
 def _aim(target: Target, unit: str) -> str:
     relation = "at least" if target.spec.at_least else "at most"
-    bound = f"{_number(target, target.bound)}{_suffix(target, unit)}"
-    return f"the target of {relation} {bound} in {target.file}"
+    if target.published is None:
+        bound = f"{_number(target, target.bound)}{_suffix(target, unit)}"
+        return f"the target of {relation} {bound} in {target.file}"
+    stated = target.published
+    figure = f"{_number(target, stated.value)}{_suffix(target, unit)}"
+    what = "" if target.figure == THROUGHPUT.name else f" {target.spec.title}"
+    guessed = f", which does not state {', '.join(stated.inferred)}" if stated.inferred else ""
+    return (
+        f"{relation} {figure}{what} was published for this GPU ({stated.source}{guessed};"
+        f" {stated.shortfall:.0%} {'less' if target.spec.at_least else 'more'} is allowed)"
+    )
 
 
 def _number(target: Target, value: float) -> str:

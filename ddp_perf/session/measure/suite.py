@@ -16,6 +16,7 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
+from ddp_perf.session.gate.comparability import cases_elsewhere
 from ddp_perf.session.gate.explanation import slower_cases
 from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
@@ -24,7 +25,6 @@ from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.machine_warnings import machine_warnings
 from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.pool import find_misfit
-from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.elsewhere import launch_elsewhere

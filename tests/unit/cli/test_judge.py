@@ -189,7 +189,7 @@ def test_a_session_that_is_stored_already_is_judged_as_then_and_not_stored_again
     assert store.path(KEY).read_bytes() == before
     for then, now in zip(sessions_of(first), sessions_of(again), strict=True):
         assert now["findings"] == then["findings"]
-        why = {"reason": "this session is already stored", "is_open": None}
+        why = {"reason": "this session is already stored", "cause": None}
         assert now["not_saved"] == {CASE.id: why}
 
 

@@ -47,7 +47,6 @@ def test_faster_cases_have_no_slow_down_at_all():
         (Outcome.INVALID, {"upper": 1.9}, "invalid"),
         (Outcome.NO_BASELINE, {}, "without a baseline"),
         (Outcome.INCOMPARABLE, {}, "not comparable"),
-        (Outcome.MEETS_PUBLISHED, {}, "compared with published figures only"),
         (Outcome.SUSPECT, {}, "without a bound"),  # by its slow launches
     ],
 )

@@ -18,11 +18,9 @@ PASSED = make_finding(ONE, Outcome.PASS)
     [
         (Outcome.PASS, Conclusion.PASS),
         (Outcome.IMPROVEMENT, Conclusion.PASS),
-        (Outcome.MEETS_PUBLISHED, Conclusion.PASS),
         (Outcome.MEETS_TARGET, Conclusion.PASS),
         (Outcome.REGRESSION, Conclusion.REGRESSION),
         (Outcome.INCOMPARABLE, Conclusion.REGRESSION),
-        (Outcome.BELOW_PUBLISHED, Conclusion.REGRESSION),
         (Outcome.MISSES_TARGET, Conclusion.REGRESSION),
         (Outcome.SUSPECT, Conclusion.UNDECIDED),
         (Outcome.INCONCLUSIVE, Conclusion.UNDECIDED),

@@ -110,7 +110,6 @@ def test_a_refused_case_that_passes_is_decided():
     [
         (Outcome.NO_BASELINE, "missing", True),
         (Outcome.INCOMPARABLE, "accept", True),
-        (Outcome.BELOW_PUBLISHED, "missing", True),
         (Outcome.REGRESSION, "accept", True),
         (Outcome.REGRESSION, "append", False),
         (Outcome.SUSPECT, "accept", False),

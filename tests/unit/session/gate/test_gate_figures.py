@@ -9,7 +9,6 @@ from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import EXACT
-from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.stats.summary import summaries_of
@@ -125,25 +124,6 @@ def test_a_case_that_cannot_be_compared_does_not_affect_the_others(change, outco
 
     times = {(case_id, f.verdict.outcome) for (case_id, m), f in found.items() if m not in EXACT}
     assert times == {(ONE.id, Outcome.PASS), (TWO.id, outcome)}
-
-
-def test_a_published_step_time_judges_only_the_step_time():
-    row = PublishedRow(case=ONE.id, world_size=1, batch_size=64, step_ms=10.0)
-    table = PublishedTable(
-        name="t",
-        document="A Report",
-        where="Table 1",
-        hardware="1x Some GPU",
-        work={"workload": "mlp", "precision": "fp32"},
-        tolerance=0.05,
-        rows=(row,),
-    )
-
-    found = findings(make_measurement(ONE, launches(0.010)), cases={}, published=(table,))
-
-    step = found.pop((ONE.id, "step_time"))
-    assert (step.verdict.outcome, step.launches) == (Outcome.MEETS_PUBLISHED, 5)
-    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.NO_BASELINE}
 
 
 def test_without_a_reading_there_is_no_drift():
