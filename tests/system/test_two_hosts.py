@@ -220,22 +220,6 @@ def test_a_fit_on_one_host_predicts_two_within_its_band(measured):
     assert band.low < given_s < band.high
 
 
-def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on_hosts):
-    request = make_request(
-        "cut_off:build",
-        WORKLOADS,
-        model={"interface": "cable"},
-        step_deadline_s=5,
-        ranks_per_node=1,
-    )
-    outcome = on_hosts.launch(request)
-
-    assert isinstance(outcome, LaunchFailure)
-    assert outcome.node == hosts.names[1]
-    assert "does not reach" in outcome.detail
-    assert hosts.processes() == []
-
-
 def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts, monkeypatch):
     """As srun and mpirun start them: with RANK, WORLD_SIZE and MASTER_ADDR alone."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -260,7 +244,25 @@ def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
 
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     for node, name in enumerate(hosts.names):
         assert f"node {node} ({name})" in outputs[0]
+
+
+def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on_hosts):
+    """This is the last test of the hosts: it leaves their link cut."""
+    request = make_request(
+        "cut_off:build",
+        WORKLOADS,
+        model={"interface": "cable"},
+        step_deadline_s=5,
+        ranks_per_node=1,
+    )
+    outcome = on_hosts.launch(request)
+
+    assert isinstance(outcome, LaunchFailure)
+    assert outcome.node == hosts.names[1]
+    assert "does not reach" in outcome.detail
+    assert hosts.processes() == []
