@@ -29,7 +29,7 @@ LOGGING_VARIABLES = frozenset(
     {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "TORCH_CPP_LOG_LEVEL", "GLOO_LOG_LEVEL"}
 )
 # Of the timed steps on a GPU. The energy of a shorter time is unknown (core/metric.py).
-_TIMED_S = 2.5
+TIMED_ON_GPU_S = 2.5
 _MOST_TIMED = 2000  # steps: more would fill the results file, and steps under 1 ms vary little
 
 
@@ -53,7 +53,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         They are at least those of the suite, and last long enough for a reading of clocks, power
         and energy. ``step_s`` is what a step takes.
         """
-        return max(self.steps, self.warmup + min(_MOST_TIMED, math.ceil(_TIMED_S / step_s)))
+        return max(self.steps, self.warmup + min(_MOST_TIMED, math.ceil(TIMED_ON_GPU_S / step_s)))
 
     @property
     def enough_clean(self) -> int:

@@ -32,6 +32,7 @@ from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.session.measure.rounds import session_length
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -80,6 +81,7 @@ class DdpSession:
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
         # By suite and id of each case that a test requests: the metrics that tests assert.
         self._asserted: dict[tuple[str, str], set[str]] = {}
+        self._length = ""  # of a session of several suites
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
@@ -147,8 +149,13 @@ class DdpSession:
         self._gated = sum(len(gated_metrics(case)) for case in possible)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
-        for tier in {case.tier for case in possible}:
-            self._store.load(self.capacity.accelerator_key(tier))
+        baselines = {
+            tier: self._store.load(self.capacity.accelerator_key(tier))
+            for tier in {case.tier for case in possible}
+        }
+        if len(self._planned) > 1 and not self.options.cluster.each_node:
+            planned = [case for row in self._planned.values() for case in row]
+            self._length = session_length(planned, baselines)
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
         if possible:
@@ -345,6 +352,8 @@ class DdpSession:
     def _open_bench(self) -> Bench:
         """Open the machine before the first launch of the session; `close` frees it."""
         if self._bench is None:
+            if self._length:
+                self._progress.say(self._length)
             launcher = self._resources.enter_context(
                 open_machine(
                     self.capacity,

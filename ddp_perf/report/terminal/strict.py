@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import metric_title
+from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import SuiteResult, is_never_measured, is_waiting
@@ -30,13 +32,15 @@ def _waiting_lines(result: SuiteResult) -> list[str]:
         return []
     later = dict.fromkeys(found.metric for found in waiting)
     gated = dict.fromkeys(found.metric for found in result.findings if found.metric not in later)
-    why = "there was no baseline to compare with"
-    if any(map(is_waiting, waiting)):
-        why = f"only a large slow-down fails until {LEAST_SESSIONS} sessions are stored"
-    return [
-        f"--ddp-strict: this session gates {_titles(gated) or 'nothing'};"
-        f" in {_titles(later)}, {why}"
-    ]
+    is_first = not any(map(is_waiting, waiting))
+    what = f"--ddp-strict: this {'first ' if is_first else ''}session gates {_titles(gated)}"
+    exact = [metric for metric in later if metric in EXACT]
+    vague = [metric for metric in later if metric not in EXACT]
+    until = f"only a large slow-down fails until {LEAST_SESSIONS} sessions are stored"
+    if not is_first:
+        return [f"{what}; in {_titles(vague)}, {until}"]
+    tomorrow = f"the next one gates {_titles(exact)} as well" if exact else "from the next one on"
+    return [f"{what}; {tomorrow}, and in {_titles(vague)}, {until}"]
 
 
 def _waits(result: SuiteResult, finding: Finding) -> bool:
@@ -44,5 +48,5 @@ def _waits(result: SuiteResult, finding: Finding) -> bool:
     return is_waiting(finding) or is_first
 
 
-def _titles(metrics: dict[str, None]) -> str:
-    return ", ".join(map(metric_title, metrics))
+def _titles(metrics: Iterable[str]) -> str:
+    return ", ".join(map(metric_title, metrics)) or "nothing"

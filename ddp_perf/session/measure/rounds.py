@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.case import TIMED_ON_GPU_S, Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.session import TYPICAL_STEP
+from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 
@@ -72,6 +73,32 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     schedule = case.schedule
     count = schedule.steps_on_gpu(step_s) if case.tier == "gpu" else schedule.steps
     return step_s * count + overhead_s
+
+
+def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) -> str:
+    """Return the launches of a session, and how long the stored sessions show that they take.
+
+    A launch on GPUs that was never timed counts with what it takes at least, by an assumption that
+    the text states; one on CPUs does not count.
+    """
+    launches = sum(case.schedule.launches for case in cases)
+    suites = len({case.suite for case in cases})
+    total_s, untimed, assumed = 0.0, 0, False
+    for case in cases:
+        seconds = launch_s(case, baselines[case.tier])
+        if seconds is None:
+            untimed += case.schedule.launches
+            assumed = assumed or case.tier == "gpu"
+            seconds = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S if case.tier == "gpu" else 0.0
+        total_s += case.schedule.launches * seconds
+    what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
+    if not total_s:
+        return f"{what}, for how long a stored session will show"
+    length = f"{what}, {'at least' if untimed else 'about'} {describe_duration(total_s)}"
+    if assumed:
+        least_s = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
+        length += f" ({untimed} were never timed: {least_s:g} s each is assumed)"
+    return length
 
 
 def run_plan(

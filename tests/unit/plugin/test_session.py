@@ -369,10 +369,19 @@ def test_a_strict_session_states_what_it_gates_while_its_baseline_forms(project)
     second = strict_lines("--ddp-strict")
 
     times = "in step time, tail (mean step ÷ its level), CPU time of a step,"
-    assert first.startswith(f"this session gates nothing; {times} peak memory")
-    assert ", there was no baseline to compare with" in first
+    assert first.startswith("this first session gates nothing; the next one gates structure, loss")
+    assert f"as well, and {times} peak memory of a rank, " in first
+    assert ", only a large slow-down fails until 3 sessions are stored" in first
     assert second.startswith(f"this session gates peak memory of a rank, structure, loss; {times} ")
     assert ", only a large slow-down fails until 3 sessions are stored" in second
     assert strict_lines() == ""
     project.store()
     assert strict_lines("--ddp-strict") == ""
+
+
+def test_a_session_of_several_suites_states_its_length_before_the_first_launch(project):
+    project.suite("second", SECOND)
+
+    shown = str(project.run().stdout)
+
+    assert shown.index(" launches of 2 suites, ") < shown.index("ddp: second: ")

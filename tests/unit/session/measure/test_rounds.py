@@ -8,7 +8,12 @@ import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.session.measure.rounds import interleave, launch_s, launch_times
+from ddp_perf.session.measure.rounds import (
+    interleave,
+    launch_s,
+    launch_times,
+    session_length,
+)
 from tests.builders import (
     make_baseline,
     make_case,
@@ -141,3 +146,34 @@ def test_sessions_without_a_step_time_give_no_estimate():
     bare = msgspec.structs.replace(session, launches=({"peak_memory": 1000.0},))
 
     assert launch_s(case, make_baseline({"a": make_case_baseline(case, bare)})) is None
+
+
+def test_the_length_of_a_session_is_that_of_its_stored_launches():
+    one, two = make_cases(launches=30)
+    other = msgspec.structs.replace(one, suite="other")
+    stored = {case.id: make_case_baseline(case, make_session([0.1])) for case in (one, two)}
+    launch = launch_s(one, make_baseline(stored))
+
+    length = session_length([one, two, other], {"cpu": make_baseline(stored)})
+
+    assert length == f"90 launches of 2 suites, about {90 * launch / 60:.0f} min"
+
+
+def test_a_launch_on_gpus_that_was_never_timed_counts_with_what_is_assumed_for_it():
+    cases = make_cases(launches=30, tier="gpu")
+
+    assert session_length(cases, {"gpu": make_baseline()}) == (
+        "60 launches of 1 suite, at least 11 min (60 were never timed: 11 s each is assumed)"
+    )
+
+
+def test_a_launch_on_cpus_that_was_never_timed_has_no_length():
+    one, two = make_cases(launches=30)
+    stored = {one.id: make_case_baseline(one, make_session([0.1]))}
+
+    assert session_length([one, two], {"cpu": make_baseline()}) == (
+        "60 launches of 1 suite, for how long a stored session will show"
+    )
+    assert "60 launches of 1 suite, at least" in session_length(
+        [one, two], {"cpu": make_baseline(stored)}
+    )
