@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 # Dense peaks, TFLOP/s, by the name of the baseline file: only GPUs whose figure has a source.
-# V100 and T4: MosaicML composer, callbacks/speed_monitor.py. A100 and later: Stas Bekman, Machine
-# Learning Engineering, "Accelerators". No peak is guessed: another model, a MIG slice or an
-# unsupported precision has none.
+# V100 and T4: MosaicML composer, callbacks/speed_monitor.py. A100, H100 and H200: Stas Bekman,
+# Machine Learning Engineering, "Accelerators". A10, L4 and L40S: NVIDIA's data sheets. No peak is
+# guessed: another model, a MIG slice or an unsupported precision has none.
 _V100_PCIE = {"fp32": 14.0, "fp16": 112.0}
 _V100_SXM2 = {"fp32": 15.7, "fp16": 125.0}
 _A100 = {"fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
@@ -18,6 +18,9 @@ _PEAK_TFLOPS = {
     "v100-sxm2-16gb": _V100_SXM2,
     "v100-sxm2-32gb": _V100_SXM2,
     "t4": {"fp32": 8.1, "fp16": 65.0},
+    "a10": {"fp32": 31.2, "tf32": 62.5, "fp16": 125.0, "bf16": 125.0},
+    "l4": {"fp32": 30.3, "tf32": 60.0, "fp16": 121.0, "bf16": 121.0, "fp8": 242.5},
+    "l40s": {"fp32": 91.6, "tf32": 183.0, "fp16": 362.0, "bf16": 362.0, "fp8": 733.0},
     "a100-pcie-40gb": _A100,
     "a100-80gb-pcie": _A100,
     "a100-sxm4-40gb": _A100,
@@ -33,6 +36,9 @@ _MEMORY = {
     "v100-sxm2-16gb": 900.0,
     "v100-sxm2-32gb": 900.0,
     "t4": 320.0,
+    "a10": 600.0,
+    "l4": 300.0,
+    "l40s": 864.0,
     "a100-pcie-40gb": 1555.0,
     "a100-80gb-pcie": 1940.0,
     "a100-sxm4-40gb": 1555.0,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
+from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLoad, GpuMachine, Throttle
 from ddp_perf.errors import LeaseError
 from ddp_perf.system.host.host_state import HostState
 from ddp_perf.system.lease import lease_directory
@@ -18,6 +18,8 @@ _LIMITED = 0.99  # of the default power limit: somebody set a lower one
 _IDLE_MEMORY = _GIB  # a driver uses less for itself
 _LEAST_SHARED_MEMORY = _GIB // 2  # Docker gives 64 MiB, and NCCL fails with it
 _BUSY = 0.1  # of the cores; at least half a core: somebody else computes
+_FULL_SPEED = 0.9  # of the largest clock under load: less is worth a remark
+_FULL_WIDTH = 16  # lanes of a slot
 
 
 class Spoiler(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +53,58 @@ def gpu_spoilers(
     yield from _differences(machine)
 
 
+def faults_under_load(machine: GpuMachine, loads: Mapping[str, GpuLoad]) -> Iterator[str]:
+    """Yield what slows GPUs down while ranks run on them, in one line each.
+
+    ``loads`` are readings under that load, by UUID. Settings that do not change a step are left
+    out, and so are remedies: most are those of ``gpu_spoilers``.
+    """
+    for gpu in machine.gpus:
+        load = loads.get(gpu.uuid, GpuLoad())
+        yield from (spoiler.what for spoiler in _limits(gpu))
+        yield from _clock_under_load(gpu, load)
+        yield from _link_under_load(gpu, load)
+    yield from (spoiler.what for spoiler in _differences(machine))
+
+
+def _clock_under_load(gpu: Gpu, load: GpuLoad) -> Iterator[str]:
+    now, most = load.sm_clock_mhz, gpu.sm_clock_max_mhz
+    if load.throttle:
+        to = f" to {now} of {most} MHz" if now and most else ""
+        yield f"{_reduced_clocks(gpu, load.throttle).what}{to}"
+    elif now and most and now < _FULL_SPEED * most:
+        yield f"GPU {gpu.index}: its clock under load is {now} of {most} MHz"
+
+
+def _link_under_load(gpu: Gpu, load: GpuLoad) -> Iterator[str]:
+    """Yield what the link lacks. The most lanes by NVML may be those of card and slot together."""
+    width, most = load.pcie_width, gpu.pcie_width_max
+    if width and most and width < most:
+        yield _few_lanes(gpu, width).what
+    elif width and width < _FULL_WIDTH:
+        yield f"GPU {gpu.index}: PCIe runs on {width} lanes"
+    now, newest = load.pcie_generation, gpu.pcie_generation_max
+    if now and newest and now < newest:
+        yield f"GPU {gpu.index}: PCIe runs at generation {now} of {newest}"
+
+
 def _settings(gpu: Gpu) -> Iterator[Spoiler]:
-    where, command = f"GPU {gpu.index}", f"nvidia-smi -i {gpu.index}"
+    command = f"nvidia-smi -i {gpu.index}"
     if gpu.persistence is False:
         yield Spoiler(
-            what=f"{where}: persistence is off, so the driver initialises it for each first user",
+            what=f"GPU {gpu.index}: persistence is off, so the driver initialises it for each first"
+            " user",
             remedy=f"{command} -pm 1",
         )
+    yield from _limits(gpu)
+    if gpu.compute_mode == "prohibited":
+        yield Spoiler(
+            what=f"GPU {gpu.index}: its compute mode is prohibited", remedy=f"{command} -c 0"
+        )
+
+
+def _limits(gpu: Gpu) -> Iterator[Spoiler]:
+    where, command = f"GPU {gpu.index}", f"nvidia-smi -i {gpu.index}"
     limit, default = gpu.power_limit_w, gpu.power_default_w
     if limit and default and limit < _LIMITED * default:
         yield Spoiler(
@@ -69,17 +116,26 @@ def _settings(gpu: Gpu) -> Iterator[Spoiler]:
             what=f"{where}: its NVLink switches are not set up ({gpu.fabric}): CUDA error 802",
             remedy="start nvidia-fabricmanager, of the driver's version, and wait for it",
         )
-    if gpu.compute_mode == "prohibited":
-        yield Spoiler(what=f"{where}: its compute mode is prohibited", remedy=f"{command} -c 0")
+
+
+def _reduced_clocks(gpu: Gpu, throttle: Sequence[Throttle]) -> Spoiler:
+    return Spoiler(
+        what=f"GPU {gpu.index}: its clocks are reduced by {', '.join(throttle)}",
+        remedy="see nvidia-smi -q -d PERFORMANCE; improve cooling or power, raise limits",
+    )
+
+
+def _few_lanes(gpu: Gpu, width: int) -> Spoiler:
+    return Spoiler(
+        what=f"GPU {gpu.index}: PCIe runs on {width} of {gpu.pcie_width_max} lanes",
+        remedy="reseat the card; check the slot's wiring and the firmware's settings",
+    )
 
 
 def _health(gpu: Gpu, now: GpuHealth) -> Iterator[Spoiler]:
     where = f"GPU {gpu.index}"
     if now.throttle:
-        yield Spoiler(
-            what=f"{where}: its clocks are reduced by {', '.join(now.throttle)}",
-            remedy="see nvidia-smi -q -d PERFORMANCE; improve cooling or power, raise limits",
-        )
+        yield _reduced_clocks(gpu, now.throttle)
     for process in now.processes or ():
         memory = f" with {process.memory / _GIB:.1f} GiB" if process.memory else ""
         yield Spoiler(
@@ -93,10 +149,7 @@ def _health(gpu: Gpu, now: GpuHealth) -> Iterator[Spoiler]:
             remedy="run nvidia-smi outside this container",
         )
     if now.pcie_width and gpu.pcie_width_max and now.pcie_width < gpu.pcie_width_max:
-        yield Spoiler(
-            what=f"{where}: PCIe runs on {now.pcie_width} of {gpu.pcie_width_max} lanes",
-            remedy="reseat the card; check the slot's wiring and the firmware's settings",
-        )
+        yield _few_lanes(gpu, now.pcie_width)
     if now.remap_pending:
         yield Spoiler(
             what=f"{where}: broken rows of its memory are to be replaced at its next reset",

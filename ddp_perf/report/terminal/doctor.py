@@ -19,6 +19,7 @@ _LEGEND = (
     "NV#: number of NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
     " node; SYS: between NUMA nodes"
 )
+_TOGETHER = (2, 4, 8)  # ranks of the cases in bench_configs/health that have several
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +100,16 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
             lines += [f"  {spoiler.what}", f"    → {spoiler.remedy}"]
     else:
         lines += ["", "nothing here would spoil a measurement"]
+    if _gpu_obstacle(machine, diagnosis.runtime) is None:
+        lines += ["", "is it what its name says", f"  {health_command(len(machine.gpus))}"]
     return "\n".join(lines)
+
+
+def health_command(gpus: int) -> str:
+    """Return the command that measures one GPU, and as many of ``gpus`` as a suite has."""
+    together = max((size for size in _TOGETHER if size <= gpus), default=None)
+    tests = "test_target" if together is None else f"test_target and (ws1 or ws{together})"
+    return f'pytest -m gpu -k "{tests}" -o ddp_configs=bench_configs/health'
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> str:

@@ -2,7 +2,8 @@
 
 A limit that the ranks reach by their own use of CPU time or memory is no disturbance, but a part of
 the step's cost: a REGRESSION stays one, with a remark. What heat costs a GPU, its clock beside that
-of the baseline shows (``gpu_clock``).
+of the baseline shows (``gpu_clock``). Heat and clocks that the machine loses excuse no missed
+target: they are what a target is there to find.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _OWN_COSTS = {
     " time",
 }
 _CLOCKS = ("slow_clock", "overheated")
+_OF_THE_MACHINE = (*_CLOCKS, "gpu_slowed")  # nobody else did it
 # Beside processes that computed for 14 to 15 % of the time, the level of the clean steps was right
 # within 2 %; beside one that copied memory for 21 %, it was 9 % high (docs/judging.md).
 _MOST_FOREIGN = 0.15
@@ -79,7 +81,11 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_disturbance(
-    case_id: str, measurements: Mapping[str, Measurement], metric: str = STEP_TIME.name
+    case_id: str,
+    measurements: Mapping[str, Measurement],
+    metric: str = STEP_TIME.name,
+    *,
+    apart_from: Collection[str] = (),
 ) -> Disturbance | None:
     """Return the disturbance of a case for a metric, or None if no launch is known to be disturbed.
 
@@ -87,8 +93,10 @@ def find_disturbance(
     is as large as the slow-down that the gate must find. Where each step has a witness, other
     processes may take more, as long as enough of its steps are clean. For a metric that compares
     with one rank, what disturbed the one-rank launch of the same round counts as well.
+    ``apart_from`` are causes that do not count.
     """
-    measurement, causes = measurements[case_id], _causes_of(metric)
+    measurement = measurements[case_id]
+    causes = [cause for cause in _causes_of(metric) if cause not in apart_from]
     case, compared = measurement.case, list(_compared(measurement, measurements, metric))
     found: dict[str, list[float]] = {}
     nodes: dict[str, set[str]] = {}  # by cause, of launches with several nodes
@@ -263,7 +271,8 @@ def with_disturbance(
 
     The finding becomes INVALID if disturbed launches prevail, because neither a REGRESSION nor
     a PASS can be trusted then. Otherwise the reason gets a remark, and also if the ranks' own use
-    slowed them. ``where`` names the session of the launches, if it is not the judged one.
+    slowed them, or if a target is missed and only the machine's heat and clocks disturbed it.
+    ``where`` names the session of the launches, if it is not the judged one.
     """
     metric = finding.metric
     if metric_spec(metric).disturbed_by is None or finding.verdict.outcome in _NOT_COMPARED:
@@ -275,7 +284,7 @@ def with_disturbance(
     if disturbance is None:
         return finding
     verdict, what = finding.verdict, f"{where}{disturbance}"
-    if not disturbance.prevails:
+    if not disturbance.prevails or _is_missed_by_the_machine(finding, measurements):
         return _with_remark(finding, f". {what}")
     reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
     verdict = msgspec.structs.replace(
@@ -286,6 +295,16 @@ def with_disturbance(
         likely_launches=None,
     )
     return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
+
+
+def _is_missed_by_the_machine(finding: Finding, measurements: Mapping[str, Measurement]) -> bool:
+    """Return whether a target is missed, and nobody else disturbed half of the launches."""
+    if finding.verdict.outcome is not Outcome.MISSES_TARGET:
+        return False
+    others = find_disturbance(
+        finding.case_id, measurements, finding.metric, apart_from=_OF_THE_MACHINE
+    )
+    return others is None or not others.prevails
 
 
 def _with_remark(finding: Finding, remark: str) -> Finding:

@@ -42,6 +42,7 @@ def judge_again(
         structures=structures,
         remedies=remedies,
         environment=result.environment,
+        machine=result.machine,
         alpha=result.alpha,
         looks=result.looks,
         elsewhere=elsewhere,

@@ -12,6 +12,7 @@ from ddp_perf.baselines.structures import own_structure
 from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import (
     LOSS,
@@ -69,6 +70,7 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     structures: Mapping[str, CaseStructure] = {}  # of the suite, on any machine
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
+    machine: GpuMachine | None = None  # its GPUs; None: the CPU tier, or a comparison
     alpha: float  # significance level of each verdict
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
@@ -125,7 +127,9 @@ def judge_suite(
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
         tables = context.baseline.published
-        findings += judge_targets(measurements, summaries, key, context.looks, tables)
+        findings += judge_targets(
+            measurements, summaries, key, context.looks, tables, context.machine
+        )
     return [with_acknowledged_value(one, measurements, context.baseline) for one in findings]
 
 

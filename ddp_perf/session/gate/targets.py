@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.core.published import PublishedTable
@@ -17,6 +18,7 @@ from ddp_perf.core.target import EFFICIENCY, EXPOSED, THROUGHPUT, Target
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.missed_target import with_faults
 from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.link.model import bus_factor
@@ -40,10 +42,12 @@ def judge_targets(
     accelerator: str,
     looks: Mapping[str, tuple[int, ...]],
     published: Sequence[PublishedTable],
+    machine: GpuMachine | None,
 ) -> Iterator[Finding]:
     """Judge the targets of all cases that were measured without a failed launch.
 
-    ``published`` are the tables of this accelerator.
+    ``published`` are the tables of this accelerator, and ``machine`` has its GPUs; None: the CPU
+    tier.
     """
     for case_id, measurement in measurements.items():
         if not measurement.is_complete:
@@ -57,7 +61,7 @@ def judge_targets(
         targets = targets_of(measurement.case, accelerator, published).values()
         judged = [_judged(target, measured, looks.get(case_id, ())) for target in targets]
         for finding in _unless_one_rank_is_faster(judged):
-            yield with_disturbance(finding, measurements)
+            yield with_disturbance(with_faults(finding, measurement, machine), measurements)
 
 
 def _unless_one_rank_is_faster(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -118,6 +118,7 @@ def run_suite(
             baseline_path=result.baseline_path,
             structures=structures,
             environment=result.environment,
+            machine=result.machine,
             alpha=request.alpha,
             looks=looks,
             elsewhere=elsewhere,

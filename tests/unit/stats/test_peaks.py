@@ -17,6 +17,9 @@ from ddp_perf.stats.peaks import common_peak, largest_peak, memory_bandwidth, pe
         ("v100-pcie-16gb", "fp32", 14.0),
         ("v100-sxm2-16gb", "fp32", 15.7),
         ("t4", "fp16", 65.0),
+        ("l4", "fp16", 121.0),
+        ("a10", "fp32", 31.2),
+        ("l40s", "fp32", 91.6),
     ],
 )
 def test_peak_flops_is_the_dense_peak_of_the_gpu_and_precision(accelerator, precision, tflops):
@@ -68,7 +71,7 @@ def test_no_peak_is_guessed_for_a_part_of_the_operations(accelerator, formats):
 
 @pytest.mark.parametrize(
     ("accelerator", "gigabytes"),
-    [("t4", 320), ("v100-pcie-16gb", 900), ("a100-sxm4-80gb", 2039), ("h200", 4800)],
+    [("t4", 320), ("v100-pcie-16gb", 900), ("a100-sxm4-80gb", 2039), ("h200", 4800), ("l4", 300)],
 )
 def test_the_bandwidth_of_the_memory_is_that_of_the_data_sheet(accelerator, gigabytes):
     assert memory_bandwidth(accelerator) == gigabytes * 1e9

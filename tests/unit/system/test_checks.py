@@ -6,10 +6,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from ddp_perf.core.gpu import GpuHealth, GpuMachine, GpuProcess
+from ddp_perf.core.gpu import GpuHealth, GpuLoad, GpuMachine, GpuProcess
 from ddp_perf.errors import LeaseError
 from ddp_perf.system import checks as spoilers
-from ddp_perf.system.checks import clock_advice, gpu_spoilers, host_spoilers, variable_spoilers
+from ddp_perf.system.checks import (
+    clock_advice,
+    faults_under_load,
+    gpu_spoilers,
+    host_spoilers,
+    variable_spoilers,
+)
 from ddp_perf.system.host.host_state import HostState, read_host_state
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RecordedReader
@@ -113,6 +119,51 @@ def test_unknown_readings_of_a_gpu_are_not_reported(machine):
     machine = msgspec.structs.replace(machine, gpus=tuple(unknown))
 
     assert list(gpu_spoilers(machine, (), ALL_CORES)) == []
+
+
+FULL = {"pcie_width_max": 16, "pcie_generation_max": 4, "sm_clock_max_mhz": 1400}
+
+
+def under_load(load, **changes):
+    """Return what slows a GPU down under this load."""
+    gpu = make_gpu(**{**FULL, **changes})
+    return list(faults_under_load(GpuMachine(gpus=(gpu,)), {gpu.uuid: GpuLoad(**load)}))
+
+
+@pytest.mark.parametrize(
+    ("load", "changes", "said"),
+    [
+        ({"pcie_width": 4}, {}, "GPU 0: PCIe runs on 4 of 16 lanes"),
+        ({"pcie_width": 4}, {"pcie_width_max": 4}, "GPU 0: PCIe runs on 4 lanes"),
+        ({"pcie_generation": 1}, {}, "GPU 0: PCIe runs at generation 1 of 4"),
+        (
+            {"sm_clock_mhz": 300, "throttle": ("heat (hardware)", "power cap")},
+            {},
+            "GPU 0: its clocks are reduced by heat (hardware), power cap to 300 of 1400 MHz",
+        ),
+        ({"throttle": ("power brake",)}, {}, "GPU 0: its clocks are reduced by power brake"),
+        ({"sm_clock_mhz": 700}, {}, "GPU 0: its clock under load is 700 of 1400 MHz"),
+        (
+            {},
+            {"power_limit_w": 200.0, "power_default_w": 400.0},
+            "GPU 0: its power limit is 200 W (default: 400 W)",
+        ),
+    ],
+)
+def test_each_fault_under_load_is_one_line(load, changes, said):
+    assert under_load(load, **changes) == [said]
+
+
+@pytest.mark.parametrize(
+    ("load", "changes"),
+    [
+        ({"sm_clock_mhz": 1390, "pcie_generation": 4, "pcie_width": 16, "throttle": ()}, {}),
+        ({"pcie_generation": 4, "pcie_width": 16}, dict.fromkeys(FULL)),
+        ({}, {"persistence": False}),  # it lengthens the start, and no step
+    ],
+)
+def test_a_gpu_at_full_speed_has_no_fault(load, changes):
+    assert under_load(load, **changes) == []
 
 
 def test_gpus_that_differ_are_reported_with_both_values():

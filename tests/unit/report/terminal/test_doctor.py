@@ -81,7 +81,31 @@ def test_a_spoiler_is_followed_by_its_remedy():
     spoiler = Spoiler(what="it is hot", remedy="cool it")
     text = diagnosis_text(diagnosis(RecordedReader.of("h200"), spoilers=[spoiler]))
 
-    assert text.endswith("would spoil a measurement\n  it is hot\n    → cool it")
+    assert "would spoil a measurement\n  it is hot\n    → cool it\n" in text
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tests"),
+    [
+        (1, "test_target"),
+        (2, "test_target and (ws1 or ws2)"),
+        (6, "test_target and (ws1 or ws4)"),
+        (16, "test_target and (ws1 or ws8)"),
+    ],
+)
+def test_it_ends_with_the_health_command_of_this_machine(gpus, tests):
+    text = diagnosis_text(diagnosis(RecordedReader(make_gpu_machine(*["Tesla T4"] * gpus))))
+
+    assert text.endswith(
+        f'\nis it what its name says\n  pytest -m gpu -k "{tests}" -o'
+        " ddp_configs=bench_configs/health"
+    )
+
+
+def test_a_machine_that_cannot_run_the_gpu_tier_has_no_health_command():
+    assert "bench_configs/health" not in diagnosis_text(
+        diagnosis(RecordedReader(GpuMachine(gpus=())))
+    )
 
 
 CPU_TORCH = msgspec.structs.replace(RUNTIME, cuda=None, nccl=None)

@@ -189,6 +189,36 @@ def test_only_targets_of_this_accelerator_are_judged_and_the_first_one_applies()
     assert judged(measured(targets[0])) == {}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "outcome"),
+    [
+        pytest.param(RankConditions(gpu_slowed=True), Outcome.MISSES_TARGET, id="GPU: heat"),
+        pytest.param(RankConditions(overheated=True), Outcome.MISSES_TARGET, id="CPU: heat"),
+        pytest.param(RankConditions(slow_clock=0.5), Outcome.MISSES_TARGET, id="CPU: clock"),
+        pytest.param(RankConditions(gpu_shared=True), Outcome.INVALID, id="GPU: others"),
+        pytest.param(RankConditions(stolen=0.5), Outcome.INVALID, id="the hypervisor"),
+        pytest.param(RankConditions(gpu_errors=True), Outcome.INVALID, id="wrong figures"),
+        pytest.param(RankConditions(gpu_slowed=True, gpu_shared=True), Outcome.INVALID, id="both"),
+    ],
+)
+def test_heat_and_clocks_excuse_no_missed_target_and_others_do(conditions, outcome):
+    one, two = measured(target("throughput", 20_000))
+    (finding,) = judged([one, with_conditions(two, *[conditions] * 3)]).values()
+
+    assert finding.verdict.outcome is outcome
+    assert "3 of 3 launches were disturbed" in finding.verdict.reason
+
+
+def test_a_target_that_is_met_in_spite_of_heat_is_no_pass():
+    """Heat may help a share: slower computation hides more communication."""
+    one, two = measured(target("throughput", 5))
+    hot = RankConditions(gpu_slowed=True)
+    (finding,) = judged([one, with_conditions(two, hot, hot, hot)]).values()
+
+    assert finding.verdict.outcome is Outcome.INVALID
+    assert "by the figures alone: MEETS TARGET" in finding.verdict.reason
+
+
 def test_disturbed_launches_make_it_invalid_except_for_memory():
     one, two = measured(target("throughput", 5), target("peak_memory", 2000, "MB"))
     busy = RankConditions(foreign=0.5)
