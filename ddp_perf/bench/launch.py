@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from ddp_perf.bench.position import Position, position_on
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.supervisor.agreement import check_agreement
+from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.host.host import host_name
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
@@ -57,7 +59,7 @@ def run_as_rank(request: LaunchRequest, meeting: Meeting) -> LaunchResult | Laun
     result = measure_in_group(
         request,
         rank=position.rank,
-        local_rank=position.local_rank,
+        local_rank=_place_on_node(request, meeting),
         heartbeats=Heartbeats(position.world_size),
         store=store,
         examination=Examination(),  # nothing supervises the rank
@@ -76,6 +78,38 @@ def run_as_rank(request: LaunchRequest, meeting: Meeting) -> LaunchResult | Laun
         started=started.isoformat(timespec="seconds"),
         wall_s=time.monotonic() - begin,
     )
+
+
+def gpu_index(meeting: Meeting, seen: Sequence[str]) -> int:
+    """Return the index of this rank's GPU among those that it sees, by their UUIDs. Collective.
+
+    It is the local rank, unless each rank sees one GPU alone, as srun's --gpus-per-task=1 has it.
+    Raises LaunchError if two ranks then see the same one.
+    """
+    store, position = meeting.ours, meeting.position
+    store.set(f"GPUs of rank {position.rank}", msgspec.json.encode(seen).decode())
+    each = [
+        msgspec.json.decode(store.get(f"GPUs of rank {rank}"), type=list[str])
+        for rank in range(position.world_size)
+    ]
+    if any(len(gpus) != 1 for gpus in each):
+        return position.local_rank
+    first_on: dict[str, int] = {}
+    for rank, (gpu,) in enumerate(each):
+        other = first_on.setdefault(gpu, rank)
+        if other != rank:
+            raise LaunchError(
+                f"ranks {other} and {rank} see one GPU, and the same one: {gpu}; make one GPU"
+                " visible for each rank, or start fewer ranks"
+            )
+    return 0
+
+
+def _place_on_node(request: LaunchRequest, meeting: Meeting) -> int:
+    """Return the number by which this rank chooses its GPU or its cores. Collective."""
+    if request.case.tier == "cpu":
+        return meeting.position.local_rank
+    return gpu_index(meeting, [gpu.uuid for gpu in find_gpus().gpus])
 
 
 def _store(position: Position) -> Store:

@@ -1,4 +1,4 @@
-"""``ddp-perf report RESULTS.json``: the HTML report of an earlier session."""
+"""``ddp-perf report RESULTS.json…``: the HTML report of earlier sessions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.options import RESULTS_HELP
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.results_file import joined_results
 
 
 def report(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help=RESULTS_HELP)],
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS.json…", help=RESULTS_HELP)],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory of the files.")
     ] = Path("artifacts/report"),
@@ -22,6 +22,8 @@ def report(
     ] = None,
 ) -> None:
     """Write the HTML report of a session, and its figures in the formats of other tools.
+
+    Several files are one report, if each has other suites.
 
     pytest --ddp-report writes the same files when a session ends. Nothing is measured or judged
     again. The report also shows a self-test of the same machine in artifacts/selftest.
@@ -35,7 +37,7 @@ def report(
     from ddp_perf.report.directory import PAGE, write_report
     from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
 
-    file = read_results(results)
+    file = joined_results(results)
     source = ReportSource(
         suites=file.suites,
         complete=file.complete,

@@ -43,6 +43,16 @@ class NetworkUse(msgspec.Struct, frozen=True, kw_only=True):
     speed: float | None = None  # of the link, in bytes/s and direction; None: it has none, as lo
 
 
+class RdmaUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of all active ports for RDMA (InfiniBand, RoCE), by all processes of the host."""
+
+    ports: str  # "8 x InfiniBand 400 Gb/sec (4X NDR)"
+    sent: int
+    received: int
+    waited: int | None = None  # ticks in which a port had data and sent none; adapters differ
+    speed: float | None = None  # of all ports together, in bytes/s and direction
+
+
 class RankUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """The cores, the network and the GPU that one rank used in the period."""
 
@@ -51,4 +61,5 @@ class RankUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     system_s: float  # the part of it in the kernel
     loaders_cpu_s: float | None = None  # of its child processes: the workers of its data loader
     network: NetworkUse | None = None  # only of rank 0, for all ranks: it counts the whole host
+    rdma: RdmaUse | None = None  # as network; only of cases over several nodes
     gpu: GpuUse | None = None  # None: on the CPU tier

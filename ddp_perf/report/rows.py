@@ -91,6 +91,10 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     interface: str | None = None
     network_bytes_per_s: float | None = None
     network_share: float | None = None
+    rdma_ports: str | None = None
+    rdma_bytes_per_s: float | None = None
+    rdma_share: float | None = None
+    rdma_waits_per_s: float | None = None
     mfu: float | None = None
     gpu_busy: float | None = None
     gpu_memory_busy: float | None = None

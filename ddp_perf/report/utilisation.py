@@ -80,6 +80,24 @@ _COLUMNS = (
         percent_text,
     ),
     Column(
+        "RDMA GB/s",
+        "bytes of all active ports of InfiniBand or RoCE, by all processes of the first host",
+        lambda row: row.rdma_bytes_per_s,
+        _gigabytes,
+    ),
+    Column(
+        "share of RDMA",
+        "RDMA bytes ÷ the rate of all these ports in one direction",
+        lambda row: row.rdma_share,
+        percent_text,
+    ),
+    Column(
+        "RDMA waits M/s",
+        "ticks in which a port had data and sent none (port_xmit_wait), in millions a second",
+        lambda row: row.rdma_waits_per_s,
+        lambda value: short_number(value / 1e6),
+    ),
+    Column(
         "GPU busy",
         "share of the time in which some kernel ran, mean over the GPUs",
         lambda row: row.gpu_busy,

@@ -66,6 +66,27 @@ def read_results(path: Path) -> ResultsFile:
     return results
 
 
+def joined_results(paths: Sequence[Path]) -> ResultsFile:
+    """Read files of other suites each as one; it is complete if all of them are.
+
+    Raises ResultsError if one cannot be read, or if two contain the same suite.
+    """
+    file_of: dict[str, Path] = {}
+    files = [read_results(path) for path in paths]
+    for path, file in zip(paths, files, strict=True):
+        for suite in file.suites:
+            if suite.suite in file_of:
+                raise ResultsError(
+                    f"{path}: {suite.suite} is in {file_of[suite.suite]}, too, and a report has one"
+                    " session of a suite; compare two with ddp-perf compare"
+                )
+            file_of[suite.suite] = path
+    return ResultsFile(
+        complete=all(file.complete for file in files),
+        suites=tuple(suite for file in files for suite in file.suites),
+    )
+
+
 def _problems(suite: SuiteResult) -> Iterator[str]:
     """Yield each fault that the types do not exclude, with its field."""
     try:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ddp_perf.core.launch import LaunchResult, RankResult
-from ddp_perf.core.utilisation import NetworkUse, RankUtilisation
+from ddp_perf.core.utilisation import NetworkUse, RankUtilisation, RdmaUse
 
 Part = TypeVar("Part")
+_NAMES = ("interface", "rdma_ports")  # not medians, but those of the first launch that has one
 
 
 class CaseUtilisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,10 @@ class CaseUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     interface: str | None = None
     network_bytes_per_s: float | None = None  # of the whole host
     network_share: float | None = None  # of the link's speed
+    rdma_ports: str | None = None
+    rdma_bytes_per_s: float | None = None  # of the whole host, over all ports
+    rdma_share: float | None = None  # of their speed
+    rdma_waits_per_s: float | None = None  # ticks in which a port had data and sent none
     gpu_busy: float | None = None
     gpu_memory_busy: float | None = None
     gpu_memory_used: float | None = None  # bytes, of the GPU with the most
@@ -43,13 +48,12 @@ class CaseUtilisation(msgspec.Struct, frozen=True, kw_only=True):
 def utilisation_figures(launches: Sequence[LaunchResult]) -> CaseUtilisation:
     """Return the medians over the launches that have a figure."""
     each = [_of_launch(launch) for launch in launches]
-    networks = [one.interface for one in each if one.interface is not None]
-    medians = {
-        name: _median(getattr(one, name) for one in each)
-        for name in CaseUtilisation.__struct_fields__
-        if name != "interface"
-    }
-    return CaseUtilisation(interface=networks[0] if networks else None, **medians)
+    figures: dict[str, Any] = {}
+    for name in CaseUtilisation.__struct_fields__:
+        known = [value for one in each if (value := getattr(one, name)) is not None]
+        if known:
+            figures[name] = known[0] if name in _NAMES else statistics.median(known)
+    return CaseUtilisation(**figures)
 
 
 def _of_launch(launch: LaunchResult) -> CaseUtilisation:
@@ -64,6 +68,7 @@ def _of_launch(launch: LaunchResult) -> CaseUtilisation:
         loader_cores=_mean(used, _loader_cores),
         cores_share=_cores_share(launch.ranks, used),
         **(_of_network(used[0].network, used[0].period_s) if used[0].network else {}),
+        **(_of_rdma(used[0].rdma, used[0].period_s) if used[0].rdma else {}),
         gpu_busy=_mean(gpus, lambda gpu: gpu.busy),
         gpu_memory_busy=_mean(gpus, lambda gpu: gpu.memory_busy),
         gpu_memory_used=max(memory, default=None),
@@ -88,13 +93,27 @@ def _cores_share(ranks: Sequence[RankResult], each: Sequence[RankUtilisation]) -
 
 
 def _of_network(network: NetworkUse, period_s: float) -> dict[str, Any]:
-    rate = max(network.sent, network.received) / period_s
-    share = None if network.speed is None else min(rate / network.speed, 1.0)
+    rate, share = _rate_and_share(network, period_s)
     return {
         "interface": network.interface,
         "network_bytes_per_s": rate,
         "network_share": share,
     }
+
+
+def _of_rdma(rdma: RdmaUse, period_s: float) -> dict[str, Any]:
+    rate, share = _rate_and_share(rdma, period_s)
+    return {
+        "rdma_ports": rdma.ports,
+        "rdma_bytes_per_s": rate,
+        "rdma_share": share,
+        "rdma_waits_per_s": None if rdma.waited is None else rdma.waited / period_s,
+    }
+
+
+def _rate_and_share(used: NetworkUse | RdmaUse, period_s: float) -> tuple[float, float | None]:
+    rate = max(used.sent, used.received) / period_s
+    return rate, None if used.speed is None else min(rate / used.speed, 1.0)
 
 
 def _link_rate(used: RankUtilisation, link: str) -> float | None:
@@ -110,8 +129,3 @@ def _mean(parts: Sequence[Part], figure: Callable[[Part], float | None]) -> floa
     """Return the mean over all parts, or None if one of them has no figure."""
     known = [value for part in parts if (value := figure(part)) is not None]
     return statistics.fmean(known) if known and len(known) == len(parts) else None
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None

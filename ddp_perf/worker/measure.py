@@ -87,6 +87,7 @@ def measurement(
         utilisation_watch = UtilisationWatch(
             gpu=placement.device_id if on_gpu else None,
             interface=group_interface(case) if context.rank == 0 else None,
+            reads_rdma=context.rank == 0 and case.nodes > 1,
         )
         # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
         read_load = partial(read_gpu_load, placement.device_id)

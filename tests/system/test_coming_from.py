@@ -1,9 +1,13 @@
-"""Each row of docs/coming-from.md: its commands run or collect tests, or a test shows it."""
+"""Each row of docs/coming-from.md: its commands run, or collect tests; or a test shows it."""
 
 from __future__ import annotations
 
+import ast
 import functools
+import itertools
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,10 +101,74 @@ def test_a_row_of_gpus_collects_a_case_of_that_many_ranks(project, row):
         assert max(map(int, re.findall(r"-ws(\d+)-", listed))) >= row.gpus
 
 
+# ---- rows that name a test ----
+
+
+def names_in(row):
+    return re.findall(r"`(test_\w+)`", row.shown_by)
+
+
+@pytest.fixture(scope="module")
+def functions():
+    """The functions that rows name, by name and by file."""
+    named = {name for row in TESTED for name in names_in(row)}
+    found = {}
+    for file in (REPOSITORY / "tests").rglob("test_*.py"):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name in named:
+                found.setdefault(node.name, {})[file.relative_to(REPOSITORY)] = node
+    return found
+
+
+@pytest.fixture(scope="module")
+def selected(functions):
+    """The ids of these tests, without parameters, that pytest selects without a GPU."""
+    files = {str(file) for places in functions.values() for file in places}
+    without_gpu = ("-m", "not perf and not work and not gpu")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *without_gpu, *sorted(files)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+
+
 @pytest.mark.parametrize("row", TESTED, ids=title)
-def test_a_row_names_tests_that_exist(row):
-    names = re.findall(r"`(test_\w+)`", row.shown_by)
-    assert names, f"{row.there}: run, needs N GPUs, or the name of a test, not {row.shown_by!r}"
-    tests = "\n".join(file.read_text("utf-8") for file in (REPOSITORY / "tests").rglob("test_*.py"))
-    for name in names:
-        assert re.search(rf"^def {name}\(", tests, re.MULTILINE), f"{row.there}: {name}"
+def test_a_row_names_tests_that_this_session_runs(row, functions, selected):
+    """Each is collected, asserts something, and is not skipped or expected to fail everywhere.
+
+    They are not run here once more: they are in the same session.
+    """
+    assert names_in(row), f"{row.there}: run, needs N GPUs, or a test, not {row.shown_by!r}"
+    for name in names_in(row):
+        places = functions.get(name, {})
+        assert places, f"{row.there}: there is no {name}"
+        for file, function in places.items():
+            where = f"{row.there}: {file}::{name}"
+            assert f"{file}::{name}" in selected, f"{where} is not selected without a GPU"
+            assert not {"skip", "xfail"} & set(names_of(*function.decorator_list)), where
+            assert asserts(function), f"{where} asserts nothing"
+
+
+def names_of(*nodes):
+    """Yield each plain and dotted name's last part in these nodes."""
+    for node in itertools.chain.from_iterable(map(ast.walk, nodes)):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Name):
+            yield node.id
+
+
+def asserts(function):
+    """Return whether a test has an assert statement, or a call that is one."""
+    has_statement = any(isinstance(node, ast.Assert) for node in ast.walk(function))
+    return has_statement or any("assert" in name or name == "raises" for name in names_of(function))
+
+
+def test_a_test_that_asserts_nothing_is_seen():
+    empty, full = ast.parse("def test_a(): measure()\ndef test_b(): assert_equal(1, 1)").body
+
+    assert (asserts(empty), asserts(full)) == (False, True)

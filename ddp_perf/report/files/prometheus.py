@@ -34,6 +34,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
         "Of the group's interface, by all processes of the host.",
         lambda row: row.network_bytes_per_s,
     ),
+    (
+        "rdma_bytes_per_second",
+        "Of all active ports for RDMA, by all processes of the host.",
+        lambda row: row.rdma_bytes_per_s,
+    ),
     ("gpu_busy_ratio", "Time in which some kernel ran ÷ time.", lambda row: row.gpu_busy),
     ("gpu_memory_used_bytes", "Of the fullest GPU.", lambda row: row.gpu_memory_used),
     ("mfu_ratio", "Model FLOPs utilisation.", lambda row: row.mfu),

@@ -16,6 +16,7 @@ def utilisation_lines(used: CaseUtilisation) -> list[str]:
         for name, text in (
             ("CPU", _cpu(used)),
             ("Network", _network(used)),
+            ("RDMA", _rdma(used)),
             ("GPU", _gpu(used)),
             ("GPU links", _links(used)),
         )
@@ -44,6 +45,13 @@ def _network(used: CaseUtilisation) -> str:
         return ""
     share = "" if used.network_share is None else f", {used.network_share:.0%} of its link"
     return f"{used.network_bytes_per_s / 1e6:,.0f} MB/s over {used.interface}{share} (whole host)"
+
+
+def _rdma(used: CaseUtilisation) -> str:
+    if used.rdma_bytes_per_s is None:
+        return ""
+    share = "" if used.rdma_share is None else f", {used.rdma_share:.0%} of their rate"
+    return f"{used.rdma_bytes_per_s / 1e9:.3g} GB/s over {used.rdma_ports}{share} (whole host)"
 
 
 def _gpu(used: CaseUtilisation) -> str:

@@ -1,4 +1,4 @@
-"""Network interfaces: their counters and the speed of their link, read from /sys."""
+"""Network interfaces and ports for RDMA: counters and the speed of their links, from /sys."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from ddp_perf.core.case import Case
 
 _INTERFACES = Path("/sys/class/net")
 _RDMA_DEVICES = Path("/sys/class/infiniband")
+_BYTES_OF_A_COUNT = 4  # of port_xmit_data and port_rcv_data (InfiniBand, PortCounters)
 _SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 _ELSEWHERE = "192.0.2.1"  # on no network (RFC 5737), so its route is the default one
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -25,6 +27,14 @@ class InterfaceBytes(NamedTuple):
 
     sent: int
     received: int
+
+
+class PortCounters(NamedTuple):
+    """The sum over the active ports for RDMA since they were last cleared."""
+
+    sent: int  # bytes
+    received: int
+    waited: int | None  # ticks in which a port had data and sent none; adapters differ in the tick
 
 
 def group_interface(case: Case) -> str | None:
@@ -47,16 +57,60 @@ def group_interface(case: Case) -> str | None:
 
 def rdma_networks() -> str | None:
     """Return the active ports for RDMA, as ``8 x InfiniBand 400 Gb/sec (4X NDR)``; None: none."""
-    found: Counter[str] = Counter()
-    for port in _RDMA_DEVICES.glob("*/ports/*"):
+    found = Counter(f"{layer} {rate}" for _, layer, rate in _active_ports())
+    return ", ".join(f"{count} x {port}" for port, count in sorted(found.items())) or None
+
+
+def read_rdma_ports() -> PortCounters | None:
+    """Return the counters of all active ports for RDMA; None: no port, or one has no counters."""
+    ports = [port / "counters" for port, _, _ in _active_ports()]
+    sent, received, waited = (
+        _sum(_count(port / name) for port in ports)
+        for name in ("port_xmit_data", "port_rcv_data", "port_xmit_wait")
+    )
+    if not ports or sent is None or received is None:
+        return None
+    return PortCounters(
+        sent=_BYTES_OF_A_COUNT * sent, received=_BYTES_OF_A_COUNT * received, waited=waited
+    )
+
+
+def rdma_speed() -> float | None:
+    """Return the speed of all active ports for RDMA in bytes/s and direction; None: unknown."""
+    gbits = [rate.partition(" Gb/sec")[0] for _, _, rate in _active_ports()]
+    try:
+        return sum(map(float, gbits)) * 1e9 / 8 or None
+    except ValueError:
+        return None
+
+
+def _active_ports() -> Iterator[tuple[Path, str, str]]:
+    """Yield the directory, the link layer and the rate of each active port for RDMA."""
+    for port in sorted(_RDMA_DEVICES.glob("*/ports/*")):
         with contextlib.suppress(OSError):
             state, layer, rate = (
                 (port / name).read_text(encoding="ascii").strip()
                 for name in ("state", "link_layer", "rate")
             )
             if state.endswith("ACTIVE"):
-                found[f"{layer} {rate}"] += 1
-    return ", ".join(f"{count} x {port}" for port, count in sorted(found.items())) or None
+                yield port, layer, rate
+
+
+def _count(counter: Path) -> int | None:
+    try:
+        return int(counter.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if one of the counts is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def read_interface(name: str) -> InterfaceBytes | None:

@@ -9,10 +9,18 @@ from collections.abc import Callable
 
 import msgspec
 
-from ddp_perf.core.utilisation import GpuTraffic, GpuUse, NetworkUse, RankUtilisation
+from ddp_perf.core.utilisation import GpuTraffic, GpuUse, NetworkUse, RankUtilisation, RdmaUse
 from ddp_perf.system.gpu.nvml_activity import read_traffic, read_use
 from ddp_perf.system.host.core_times import TICKS_PER_S
-from ddp_perf.system.host.network import InterfaceBytes, link_speed, read_interface
+from ddp_perf.system.host.network import (
+    InterfaceBytes,
+    PortCounters,
+    link_speed,
+    rdma_networks,
+    rdma_speed,
+    read_interface,
+    read_rdma_ports,
+)
 from ddp_perf.system.host.processes import family_cpu
 
 # The CPU time of a process that still runs is counted in ticks.
@@ -28,6 +36,7 @@ class UseReading(msgspec.Struct, frozen=True, kw_only=True):
     system_s: float
     children_s: float | None = None  # CPU time of its children, ended ones too
     network: InterfaceBytes | None = None
+    rdma: PortCounters | None = None
     traffic: GpuTraffic = GpuTraffic()
 
 
@@ -39,16 +48,18 @@ class UtilisationWatch:
         *,
         gpu: str | None,
         interface: str | None,
+        reads_rdma: bool = False,
         gpu_traffic: Callable[[str], GpuTraffic] = read_traffic,
         gpu_use: Callable[[str, int, int], GpuUse] = read_use,
     ) -> None:
         """Read nothing yet.
 
         ``gpu``: the UUID of the rank's GPU. ``interface``: the network interface that this rank
-        reads, if it is the one that does.
+        reads, if it is the one that does. ``reads_rdma``: it reads the ports for RDMA, too.
         """
         self._gpu = gpu
         self._interface = interface
+        self._reads_rdma = reads_rdma
         self._gpu_traffic = gpu_traffic
         self._gpu_use = gpu_use
         self._before: UseReading | None = None
@@ -73,6 +84,7 @@ class UtilisationWatch:
             system_s=after.system_s - before.system_s,
             loaders_cpu_s=children_between(before, after),
             network=self._network(before.network, after.network),
+            rdma=_rdma_between(before.rdma, after.rdma),
             gpu=gpu,
         )
 
@@ -85,6 +97,7 @@ class UtilisationWatch:
             system_s=own.ru_stime,
             children_s=_children_s(),
             network=None if self._interface is None else read_interface(self._interface),
+            rdma=read_rdma_ports() if self._reads_rdma else None,
             traffic=GpuTraffic() if self._gpu is None else self._gpu_traffic(self._gpu),
         )
 
@@ -110,6 +123,23 @@ def traffic_between(before: GpuTraffic, after: GpuTraffic) -> GpuTraffic:
         first, last = getattr(before, name), getattr(after, name)
         bytes_[name] = last - first if None not in (first, last) and last >= first else None
     return GpuTraffic(**bytes_)
+
+
+def _rdma_between(before: PortCounters | None, after: PortCounters | None) -> RdmaUse | None:
+    if before is None or after is None or (ports := rdma_networks()) is None:
+        return None
+    if after.sent < before.sent or after.received < before.received:
+        return None  # somebody cleared the counters, or a port went down
+    waited = None
+    if before.waited is not None and after.waited is not None and after.waited >= before.waited:
+        waited = after.waited - before.waited
+    return RdmaUse(
+        ports=ports,
+        sent=after.sent - before.sent,
+        received=after.received - before.received,
+        waited=waited,
+        speed=rdma_speed(),
+    )
 
 
 def children_between(before: UseReading, after: UseReading) -> float | None:

@@ -34,6 +34,34 @@ def test_report_prints_the_verdict_and_names_the_page(results, tmp_path):
     assert (tmp_path / "out" / "index.html").exists()
 
 
+def test_several_files_are_one_report_of_all_their_suites(results, tmp_path):
+    other = tmp_path / "other.json"
+    write_results(other, [make_suite_result(suite="imdb")], complete=False)
+
+    done = report(results, other, "-o", "out")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "RED: 4 of 8 cases failed, 2 undecided, 2 passed; the session did"
+    )
+    plots = {path.name for path in (tmp_path / "out").glob("*_throughput.png")}
+    assert plots == {"imdb_throughput.png", "quick_throughput.png"}
+
+
+def test_two_sessions_of_a_suite_are_no_report(results, tmp_path):
+    again = tmp_path / "again.json"
+    again.write_bytes(results.read_bytes())
+
+    done = report(results, again, "-o", "out")
+
+    assert done.exit_code == 4
+    assert done.stderr == (
+        f"ddp-perf: {again}: quick is in {results}, too, and a report has one session of a suite;"
+        " compare two with ddp-perf compare\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_results_file_with_markup_in_its_names_is_written_harmlessly(results):
     write_results(results, [make_hostile_result()], complete=True)
 

@@ -8,7 +8,7 @@ import io
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ddp_perf.core.utilisation import GpuTraffic, NetworkUse
+from ddp_perf.core.utilisation import GpuTraffic, NetworkUse, RdmaUse
 from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
@@ -81,6 +81,21 @@ def test_the_block_of_a_case_on_gpus_has_gpus_and_links():
         "GPU              : busy 80%, SM clock 1,590 MHz, 4.2 GB in use",
         "GPU links        : PCIe 0.5 GB/s, NVLink 180 GB/s (of a GPU, the busier direction)",
     ]
+
+
+def test_the_block_and_the_table_have_the_ports_for_rdma_beside_the_interface():
+    rdma = RdmaUse(ports="2 x InfiniBand", sent=94 * 10**9, received=0, waited=10**7, speed=50e9)
+    result = result_of(make_utilisation(network=NETWORK, rdma=rdma))
+    table = utilisation_table(rows_of(result), 80)
+
+    assert lines_of(result)[1:] == [
+        "Network          : 400 MB/s over lo (whole host)",
+        "RDMA             : 47 GB/s over 2 x InfiniBand, 94% of their rate (whole host)",
+    ]
+    assert max(map(len, table.splitlines())) <= 80
+    for text in ("RDMA", "94 %", "47", "M/s"):
+        assert text in table
+    assert "ddp_perf_rdma_bytes_per_second" in prometheus_text(rows_of(result))
 
 
 def test_each_rank_has_the_columns_of_document_002():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.utilisation import GpuTraffic, NetworkUse
+from ddp_perf.core.utilisation import GpuTraffic, NetworkUse, RdmaUse
 from ddp_perf.stats.utilisation import CaseUtilisation, utilisation_figures
 from tests.builders import make_case, make_launch, make_placement, make_utilisation
 
@@ -69,6 +69,19 @@ def test_the_network_is_that_of_rank_0_in_its_busier_direction(speed, share):
 
     assert (found.interface, found.network_bytes_per_s) == ("eth9", 1.5e8)
     assert found.network_share == share
+
+
+@pytest.mark.parametrize(("waited", "waits"), [(None, None), (10**6, 5e5)])
+def test_ports_for_rdma_are_those_of_rank_0_beside_the_network(waited, waits):
+    rdma = RdmaUse(
+        ports="1 x InfiniBand", sent=4 * 10**9, received=10**9, waited=waited, speed=25e9
+    )
+
+    found = figures(make_utilisation(rdma=rdma), make_utilisation())
+
+    assert (found.rdma_ports, found.rdma_bytes_per_s) == ("1 x InfiniBand", 2e9)
+    assert (found.rdma_share, found.rdma_waits_per_s) == (0.08, waits)
+    assert found.network_bytes_per_s is None
 
 
 def test_gpus_are_a_mean_but_for_the_memory_of_the_fullest():

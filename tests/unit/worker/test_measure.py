@@ -57,8 +57,9 @@ def order(monkeypatch):
             return Watched(conditions=RankConditions(), energy_j=None)
 
     class UseWatch:
-        def __init__(self, **options):
-            pass
+        def __init__(self, *, reads_rdma, **options):
+            if reads_rdma:
+                done.append("read RDMA")
 
         def begin(self):
             done.append("begin use")
@@ -88,8 +89,8 @@ def order(monkeypatch):
     ):
         monkeypatch.setattr(measure, name, stand_in)
 
-    def measured(tier):
-        request = LaunchRequest(case=make_case(tier=tier), round=0)
+    def measured(tier, **changes):
+        request = LaunchRequest(case=make_case(tier=tier, **changes), round=0)
         result = measure.measure(request, make_context())
         return done, result
 
@@ -103,6 +104,13 @@ def test_measure_reads_before_the_warm_up_and_only_counters_after_it(order):
     assert done[: len(warm)] == warm
     assert result.host_bound is False  # the host was ahead by two steps
     assert result.load.sm_clock_mhz == 1410
+
+
+@pytest.mark.parametrize(("nodes", "reads"), [(1, False), (2, True)])
+def test_ports_for_rdma_are_read_between_nodes_only(order, nodes, reads):
+    done, _ = order("gpu", world_size=2, nodes=nodes)
+
+    assert ("read RDMA" in done) is reads
 
 
 def test_measure_profiles_before_it_examines_the_steps(order):

@@ -14,7 +14,9 @@ from ddp_perf.system.host.network import (
     interface_towards,
     link_speed,
     rdma_networks,
+    rdma_speed,
     read_interface,
+    read_rdma_ports,
 )
 from tests.builders import make_case
 
@@ -119,15 +121,25 @@ def test_nodes_never_meet_at_a_name_of_loopback(monkeypatch, host, routes, expec
 
 @pytest.fixture
 def rdma(monkeypatch, tmp_path):
-    """``rdma(states)``: make a device for RDMA whose ports have these states."""
+    """``rdma(states)``: make a device for RDMA whose ports have these states.
 
-    def make(*states):
+    Port n has sent n × 1,000 and received n × 2,000 counts of 4 bytes, and waited n ticks.
+    """
+
+    def make(*states, rate="400 Gb/sec (4X NDR)", without=None):
         for number, state in enumerate(states, 1):
             port = tmp_path / "mlx5_0" / "ports" / str(number)
-            port.mkdir(parents=True)
+            (port / "counters").mkdir(parents=True)
             (port / "state").write_text(f"{state}\n")
             (port / "link_layer").write_text("InfiniBand\n")
-            (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+            (port / "rate").write_text(f"{rate}\n")
+            for name, count in (
+                ("port_xmit_data", 1000),
+                ("port_rcv_data", 2000),
+                ("port_xmit_wait", 1),
+            ):
+                if name != without:
+                    (port / "counters" / name).write_text(f"{number * count}\n")
 
     monkeypatch.setattr(network, "_RDMA_DEVICES", tmp_path)
     return make
@@ -138,6 +150,30 @@ def test_active_ports_for_rdma_are_counted_by_their_kind_and_rate(rdma):
     rdma("4: ACTIVE", "1: DOWN", "4: ACTIVE")
 
     assert rdma_networks() == "2 x InfiniBand 400 Gb/sec (4X NDR)"
+
+
+def test_the_bytes_of_ports_for_rdma_are_those_of_the_active_ones_together(rdma):
+    assert (read_rdma_ports(), rdma_speed()) == (None, None)
+    rdma("4: ACTIVE", "1: DOWN", "4: ACTIVE")
+
+    assert read_rdma_ports() == (4 * 4000, 4 * 8000, 4)
+    assert rdma_speed() == 2 * 50e9  # bytes/s: 400 Gbit/s each
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [("port_xmit_wait", (4000, 8000, None)), ("port_rcv_data", None)],
+)
+def test_a_counter_that_an_adapter_lacks_is_unknown(rdma, without, expected):
+    rdma("4: ACTIVE", without=without)
+
+    assert read_rdma_ports() == expected
+
+
+def test_a_rate_that_is_no_number_is_unknown(rdma):
+    rdma("4: ACTIVE", rate="unknown")
+
+    assert rdma_speed() is None
 
 
 def test_between_nodes_nccl_uses_the_interface_of_the_route_unless_there_is_rdma(rdma, monkeypatch):

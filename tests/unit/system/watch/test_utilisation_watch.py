@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ddp_perf.core.utilisation import GpuTraffic, GpuUse
-from ddp_perf.system.host.network import InterfaceBytes
+from ddp_perf.core.utilisation import GpuTraffic, GpuUse, RdmaUse
+from ddp_perf.system.host.network import InterfaceBytes, PortCounters
 from ddp_perf.system.watch import utilisation_watch
 from ddp_perf.system.watch.utilisation_watch import (
     UseReading,
@@ -129,3 +129,34 @@ def test_the_bytes_of_the_interface_are_a_difference(after, missing, monkeypatch
     else:
         assert (network.interface, network.sent, network.received) == ("eth9", 100, 300)
         assert network.speed == 1.25e9
+
+
+NDR = {"ports": "2 x InfiniBand 400 Gb/sec (4X NDR)", "speed": 100e9}
+
+
+@pytest.mark.parametrize(
+    ("after", "used"),
+    [
+        pytest.param((110, 320, 9), RdmaUse(sent=100, received=300, waited=4, **NDR), id="both"),
+        pytest.param((110, 320, None), RdmaUse(sent=100, received=300, **NDR), id="no ticks"),
+        pytest.param((5, 320, 9), None, id="cleared"),
+        pytest.param(None, None, id="gone"),
+    ],
+)
+def test_the_bytes_of_ports_for_rdma_are_a_difference(after, used, monkeypatch):
+    counters = iter([PortCounters(10, 20, 5), after and PortCounters(*after)])
+    monkeypatch.setattr(utilisation_watch, "read_rdma_ports", lambda: next(counters))
+    monkeypatch.setattr(utilisation_watch, "rdma_networks", lambda: NDR["ports"])
+    monkeypatch.setattr(utilisation_watch, "rdma_speed", lambda: NDR["speed"])
+    watch = UtilisationWatch(gpu=None, interface=None, reads_rdma=True)
+    watch.begin()
+
+    assert watch.used().rdma == used
+
+
+def test_ports_for_rdma_are_read_only_where_asked(monkeypatch):
+    monkeypatch.setattr(utilisation_watch, "read_rdma_ports", lambda: pytest.fail("read"))
+    watch = UtilisationWatch(gpu=None, interface=None)
+    watch.begin()
+
+    assert watch.used().rdma is None
