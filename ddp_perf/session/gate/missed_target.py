@@ -1,4 +1,4 @@
-"""What a machine shows of itself beside a missed target: why it is slower than it could be."""
+"""The line beside a missed target: what slowed the machine down, as it shows itself."""
 
 from __future__ import annotations
 
