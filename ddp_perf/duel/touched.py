@@ -28,9 +28,10 @@ _ENVIRONMENT_NAMES = (
     ),
     *("environment*.y*ml", "Pipfile", "pytest.ini", "tox.ini", ".python-version"),
 )
-# Directories of services, of editors and of this package, whose files no rank reads.
+# Directories of services, of editors, of caches and of this package, whose files no rank reads, or
+# only together with their sources.
 _HARMLESS_DIRECTORIES = {
-    *("baselines", "artifacts"),
+    *("baselines", "artifacts", "__pycache__", ".pytest_cache", ".hypothesis"),
     *(".github", ".gitlab", ".circleci", ".vscode", ".idea"),
 }
 _HARMLESS_NAMES = (

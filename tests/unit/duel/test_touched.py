@@ -65,6 +65,7 @@ def test_what_any_case_may_depend_on_touches_every_case(file):
         *("README.md", "docs/guide/figure.html", "docs/conf.py", "logo.png", "LICENSE"),
         *("tests/test_model.py", "tests/conftest.py", "test_other.py", "notes.md"),
         *(".github/workflows/pr.yml", "baselines/work/2.13/ours.json", ".gitignore"),
+        *("tests/__pycache__/test_a.cpython-311.pyc", ".pytest_cache/v/cache/lastfailed"),
         *("other_model.py", "bench_configs/another.yaml", "page/README.md"),
     ],
 )
