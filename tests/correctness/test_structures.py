@@ -91,6 +91,7 @@ def test_ranks_over_gloo_or_nccl_do_what_is_counted(
 HAND = {
     "fsdp": (256, {"strategy": "fsdp", **GPT}),
     "bf16": (3, {"strategy": "fsdp", **GPT, "precision": "bf16"}),
+    "fp16": (4, {"strategy": "fsdp", **GPT, "precision": "fp16"}),
     "whole model": (64, {"strategy": "fsdp", **GPT, "fsdp": {"wrap": "model"}}),
     "kept": (16, {"strategy": "fsdp", **GPT, "fsdp": {"reshard_after_forward": False}}),
     "topk": (256, {**MLP, "comm_hooks": [{"kind": "topk", "ratio": 0.013}]}),
