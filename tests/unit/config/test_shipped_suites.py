@@ -16,6 +16,7 @@ from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
 from ddp_perf.core.target import targets_on
+from tests.builders import make_capacity, make_gpu_machine
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 
@@ -114,7 +115,13 @@ def test_a_suite_is_its_documents_experiment(name, fields, model):
 @pytest.mark.parametrize(
     ("name", "techniques"),
     [
-        ("ddp_or_fsdp", {"fp16", "bf16", "checkpoint", "fsdp", "fsdp-offload", "combined"}),
+        (
+            "ddp_or_fsdp",
+            {
+                *("fp16", "bf16", "checkpoint", "fsdp", "fsdp-offload"),
+                *("combined", "combined-fp16"),
+            },
+        ),
         (
             "communication_techniques",
             {
@@ -136,6 +143,29 @@ def test_a_suite_compares_the_techniques_of_its_document(name, techniques):
     assert set(found) == {None, *techniques}
     assert {case.base for name, case in found.items() if name} == {found[None].id}
     assert {case.strategy for case in cases if case.technique is None} == {"none", "ddp"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "comm_optimizations",
+        "communication_techniques",
+        "ddp_or_fsdp",
+        "text_transformer_agnews_techniques",
+    ],
+)
+def test_techniques_are_compared_on_any_usual_number_of_gpus(name):
+    assert load_suite(CONFIGS / f"{name}.yaml").world_sizes == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("gpu", ["Tesla V100-PCIE-16GB", "Tesla T4"])
+def test_gpus_without_bf16_have_a_combination_too(gpu):
+    gpus = make_gpu_machine(*[gpu] * 8, compute_capability=(7, 5))
+    capacity = make_capacity(gpus)
+    cases = load_cases([CONFIGS / "ddp_or_fsdp.yaml"], Overrides())
+
+    runs = {case.technique for case in cases if capacity.obstacle(case) is None}
+    assert runs == {None, "fp16", "checkpoint", "fsdp", "fsdp-offload", "combined-fp16"}
 
 
 @pytest.mark.parametrize("folder", ["", "cpu"])
