@@ -102,6 +102,21 @@ def test_cpu_quick_is_the_same_experiment_sized_for_a_core():
             {"workload": "resnet50", "batch_sizes": [32], "world_sizes": [1, 2, 4, 8, 16, 32]},
             {"image_size": 224, "num_classes": 1000, "width": 64},
         ),
+        (
+            "resnet50_tf32",
+            {"precision": "tf32", "batch_sizes": [256], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": False},
+        ),
+        (
+            "resnet50_amp",
+            {"precision": "fp16", "batch_sizes": [256], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": True},
+        ),
+        (
+            "resnet50_fp32",
+            {"precision": "fp32", "batch_sizes": [112], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": False},
+        ),
     ],
 )
 def test_a_suite_is_its_documents_experiment(name, fields, model):
@@ -181,6 +196,12 @@ def test_communication_is_compared_with_one_bucket_that_overlaps_nothing(folder)
     assert found["combined"].ddp.bucket_cap_mb == sizes[2]
 
 
+# What they add is of GPUs: TF32, and cuDNN's choice of algorithms.
+TWIN_OF_ANOTHER_NAME = {
+    "mlp_scaling": "cpu_quick",
+    "resnet50_tf32": "cpu/resnet50_scaling",
+    "resnet50_fp32": "cpu/resnet50_scaling",
+}
 TRAINING_TWINS = [p for p in find_suites(CONFIGS / "cpu") if p.stem != "collectives"]
 
 
@@ -219,9 +240,11 @@ def test_the_collectives_twin_is_the_same_over_sizes_for_a_core():
 
 
 def test_every_experiment_on_gpus_has_a_twin_for_the_cpu():
-    twins = {path.name for path in find_suites(CONFIGS / "cpu")} | {"mlp_scaling.yaml"}
+    twins = {path.stem: path.stem for path in find_suites(CONFIGS / "cpu")} | TWIN_OF_ANOTHER_NAME
 
-    assert {path.name for path in find_suites(CONFIGS) if path.stem != "cpu_quick"} == twins
+    assert {path.stem for path in find_suites(CONFIGS) if path.stem != "cpu_quick"} == set(twins)
+    for twin in TWIN_OF_ANOTHER_NAME.values():
+        assert load_suite(CONFIGS / f"{twin}.yaml").tier == "cpu"
 
 
 @pytest.mark.parametrize("directory", [CONFIGS, CONFIGS / "cpu"], ids=["gpu", "cpu"])
