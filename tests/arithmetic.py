@@ -53,6 +53,8 @@ def expected_structure(case: Case) -> Structure:
             collectives.append(one("all_reduce", "int32", len(shapes.parameters)))  # used or not
     if case.strategy == "fsdp":
         collectives = sharded(case, shapes)
+        if case.precision == "fp16":
+            collectives.append(one("all_reduce", "float32", 1))  # did a gradient overflow?
     return Structure(
         parameters=count,
         gradient_bytes=4 * count,

@@ -26,7 +26,7 @@ STRATEGIES: dict[str, list[str | None]] = {
     "cpu/resnet50_scaling": [None],  # broadcasts buffers
     "cpu/text_transformer_agnews_techniques": ["combined"],  # accumulates
     "cpu/communication_techniques": ["topk", "combined", "combined-powersgd"],
-    "cpu/ddp_or_fsdp": ["bf16", "fsdp", "fsdp-offload", "combined"],
+    "cpu/ddp_or_fsdp": ["bf16", "fsdp", "fsdp-offload", "combined", "combined-fp16"],
 }
 FOUR_RANKS = {("cpu/communication_techniques", "topk"), ("cpu/ddp_or_fsdp", "combined")}
 SMALL = {"bucket_cap_mb": 0.02}
@@ -91,6 +91,7 @@ def test_ranks_over_gloo_or_nccl_do_what_is_counted(
 HAND = {
     "fsdp": (256, {"strategy": "fsdp", **GPT}),
     "bf16": (3, {"strategy": "fsdp", **GPT, "precision": "bf16"}),
+    "fp16": (4, {"strategy": "fsdp", **GPT, "precision": "fp16"}),
     "whole model": (64, {"strategy": "fsdp", **GPT, "fsdp": {"wrap": "model"}}),
     "kept": (16, {"strategy": "fsdp", **GPT, "fsdp": {"reshard_after_forward": False}}),
     "topk": (256, {**MLP, "comm_hooks": [{"kind": "topk", "ratio": 0.013}]}),

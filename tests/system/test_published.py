@@ -15,18 +15,35 @@ STEPS_MS = {(1, 256): 7.60, (2, 256): 41.40, (1, 4096): 99.77, (2, 4096): 114.24
 # superbench-results, 2x V100-PCIE-32GB: bytes a second on the bus, by bytes of an all-reduce. Of
 # two ranks the bus carries each byte once.
 BUS = {16 * 2**20: 11.59e9, 128 * 2**20: 11.68e9, 2**30: 11.68e9}
+# "DDP 2-GPU Benchmark Results", Speedup Analysis: samples a second by GPUs.
+SAMPLES = {1: 250, 2: 444}
+# NVIDIA DeepLearningExamples, ResNet-50 v1.5, Training performance: images a second of 1 and of 8
+# GPUs by GPU and precision.
+IMAGES = {
+    ("NVIDIA A100-SXM4-80GB", "tf32"): {1: 938, 8: 7248},
+    ("NVIDIA A100-SXM4-80GB", "fp16"): {1: 2470, 8: 16621},
+    ("Tesla V100-SXM2-16GB", "fp32"): {1: 367, 8: 2855},
+    ("Tesla V100-SXM2-16GB", "fp16"): {1: 1200, 8: 8322},
+    ("Tesla V100-SXM2-32GB", "fp32"): {1: 356, 8: 2766},
+    ("Tesla V100-SXM2-32GB", "fp16"): {1: 1156, 8: 8056},
+}
+SUITE_OF = {"tf32": "resnet50_tf32", "fp32": "resnet50_fp32", "fp16": "resnet50_amp"}
 V100_16GB, V100_32GB = "Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"
+A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
 
 
-def published_step_s(case):
+def published_step_s(case, gpu):
     if case.collective is not None:
         return case.collective.calls * case.collective.payload / BUS[case.collective.payload]
-    return STEPS_MS[case.world_size, case.batch_size] / 1e3
+    if case.workload == "mlp":
+        return STEPS_MS[case.world_size, case.batch_size] / 1e3
+    rates = SAMPLES if case.workload == "distilbert" else IMAGES[gpu, case.precision]
+    return case.samples_per_step / rates[case.world_size]
 
 
 @pytest.fixture
 def machine(pytester, monkeypatch):
-    """``machine(gpu, suite, …)`` runs test_throughput on two such GPUs, its rows as published."""
+    """``machine(gpu, suite, wanted, …)`` measures a suite on such GPUs, its rows as published."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
     # The answers have another structure than the shipped suites.
@@ -42,21 +59,21 @@ def machine(pytester, monkeypatch):
         """
     )
 
-    def run(gpu, suite, wanted, *arguments, slower=None):
+    def run(gpu, suite, wanted, *arguments, slower=None, ranks="2"):
         def answer(request):
             case = request.case
             factor = 1.3 if case.id == slower else 1.0
-            return make_launch(case, request.round, step_s=published_step_s(case) * factor)
+            return make_launch(case, request.round, step_s=published_step_s(case, gpu) * factor)
 
         config = REPOSITORY / "bench_configs" / f"{suite}.yaml"
-        capacity = make_capacity(make_gpu_machine(gpu, gpu))
+        capacity = make_capacity(make_gpu_machine(*[gpu] * int(ranks.rpartition(",")[2])))
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
             "ddp_perf.session.measure.launchers.ForkserverLauncher", lambda: FakeLauncher(answer)
         )
         return pytester.runpytest_inprocess(
             *("-m", "gpu", "-k", wanted, f"--ddp-config={config}"),
-            *("--ddp-world-sizes", "1,2" if suite == "mlp_scaling" else "2", *arguments),
+            *("--ddp-world-sizes", ranks, *arguments),
         )
 
     return run
@@ -67,14 +84,16 @@ TARGETS = f"test_target and {LARGE}"
 
 
 def test_the_documents_own_figures_are_green_on_its_machine(machine):
-    done = machine(V100_16GB, "mlp_scaling", "test_target")
+    done = machine(V100_16GB, "mlp_scaling", "test_target", ranks="1,2")
 
     done.assert_outcomes(passed=6, deselected=24)
     assert "6 targets: 6 met (throughput target, efficiency target)" in done.stdout.str()
 
 
 def test_a_machine_30_percent_slower_than_its_document_is_red_and_names_the_row(machine):
-    done = machine(V100_16GB, "mlp_scaling", "test_target", slower="mlp-ddp-fp32-ws2-b4096")
+    done = machine(
+        V100_16GB, "mlp_scaling", "test_target", slower="mlp-ddp-fp32-ws2-b4096", ranks="1,2"
+    )
 
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (4, 2)
     shown = " ".join(done.stdout.str().split())
@@ -88,7 +107,9 @@ def test_a_machine_30_percent_slower_than_its_document_is_red_and_names_the_row(
 
 
 def test_a_first_session_that_is_announced_is_green_by_its_targets(machine):
-    done = machine(V100_16GB, "mlp_scaling", "test_target or test_throughput", "--save-baseline")
+    done = machine(
+        V100_16GB, "mlp_scaling", "test_target or test_throughput", "--save-baseline", ranks="1,2"
+    )
 
     assert done.ret == 0
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["skipped"]) == (6, 4)
@@ -96,9 +117,9 @@ def test_a_first_session_that_is_announced_is_green_by_its_targets(machine):
 
 def test_a_stored_session_excuses_no_missed_figure(machine):
     wanted, slow = "test_target or test_throughput", "mlp-none-fp32-ws1-b4096"
-    machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline", slower=slow)
+    machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline", slower=slow, ranks="1,2")
 
-    done = machine(V100_16GB, "mlp_scaling", wanted, slower=slow)
+    done = machine(V100_16GB, "mlp_scaling", wanted, slower=slow, ranks="1,2")
 
     assert done.parseoutcomes()["failed"] == 1
     done.stdout.fnmatch_lines(["*MISSES TARGET: throughput target of mlp-none-fp32-ws1-b4096*"])
@@ -125,3 +146,43 @@ def test_another_gpu_has_neither_the_targets_nor_a_baseline(machine, gpu):
     done.assert_outcomes(failed=3, deselected=done.parseoutcomes()["deselected"])
     assert "NO_BASELINE: step time" in done.stdout.str()
     assert "published" not in done.stdout.str()
+
+
+@pytest.mark.parametrize(("gpu", "precision"), IMAGES)
+def test_the_rows_of_nvidias_resnet50_are_green_on_their_machines(machine, gpu, precision):
+    done = machine(gpu, SUITE_OF[precision], "test_target", ranks="1,8")
+
+    assert done.parseoutcomes()["passed"] == 3
+    assert "3 targets: 3 met (throughput target, efficiency target)" in done.stdout.str()
+
+
+def test_an_a100_30_percent_slower_than_nvidias_is_red_and_names_the_row(machine):
+    slow = "resnet50-ddp-tf32-ws8-b256-cudnn_benchmark-nvidia"
+    done = machine(A100, "resnet50_tf32", "test_target", ranks="1,8", slower=slow)
+
+    assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (1, 2)
+    shown = " ".join(done.stdout.str().split())
+    assert f"MISSES TARGET: throughput target of {slow}" in shown
+    assert (
+        "at least 7,248 samples/s was published for this GPU (NVIDIA DeepLearningExamples,"
+        " PyTorch/Classification/ConvNets/resnet50v1.5 README, Training performance: NVIDIA DGX"
+        " A100 (8x A100 80GB), which does not state batch_size, model.channels_last,"
+        " gradient_accumulation, data; 15% less is allowed); measured 5,575 samples/s"
+    ) in shown
+
+
+def test_two_t4_as_fast_as_their_document_are_green(machine):
+    done = machine(T4, "distilbert_agnews", "test_target", ranks="1,2")
+
+    assert "failed" not in done.parseoutcomes()
+    assert done.parseoutcomes()["passed"] == 3
+
+
+def test_a_t4_30_percent_slower_than_its_document_is_red_and_names_the_row(machine):
+    slow = "distilbert-ddp-fp16-ws2-b32"
+    done = machine(T4, "distilbert_agnews", "test_target", ranks="1,2", slower=slow)
+
+    assert done.parseoutcomes()["failed"] == 2
+    shown = " ".join(done.stdout.str().split())
+    assert f"MISSES TARGET: throughput target of {slow}" in shown
+    assert "at least 444 samples/s was published for this GPU (DDP 2-GPU Benchmark" in shown

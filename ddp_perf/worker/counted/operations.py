@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -15,6 +16,7 @@ from ddp_perf.core.work import CollectiveCount, Phase
 from ddp_perf.torch_compat import TorchDispatchMode
 from ddp_perf.torch_compat.internals import group_of_name, is_operator
 from ddp_perf.worker.counted.autograd_graph import count_nodes
+from ddp_perf.worker.counted.dry import dispatches_itself
 from ddp_perf.worker.counted.flops import operation_flops
 from ddp_perf.worker.counted.memory import MemoryTracker
 from ddp_perf.worker.counted.sites import Spot, SpotFinder
@@ -128,24 +130,33 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not is_operator(func) or func.namespace == "profiler":
             return func(*args, **kwargs)
         spot = self._finder.here()
-        out = func(*args, **kwargs)
+        issues = any(map(dispatches_itself, types))
+        with _IssuedWithin(self._note_collective) if issues else contextlib.nullcontext():
+            out = func(*args, **kwargs)
         # The storage of what torch.tensor() copies is known to nobody yet.
         given = [] if func is torch.ops.aten.lift_fresh.default else [*args, *kwargs.values()]
         self.memory.add(out, given, spot)
-        if func.namespace not in COLLECTIVE_NAMESPACES:
+        if func.namespace in COLLECTIVE_NAMESPACES:
+            self._note_collective(func, args, kwargs, out)
+        else:
             self._add_operation(func, args, kwargs, out, spot)
-        elif (dispatched := dispatched_collective(func, args, out)) is not None:
+        return out
+
+    def _note_collective(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        """Add the collective that ``func`` issued when it returned ``out``, if it is one."""
+        if (dispatched := dispatched_collective(func, args, out)) is not None:
             named = _by_name(func, args, kwargs)
             self.collectives.append(
                 IssuedCollective(
                     collective=dispatched.collective,
                     group=_group_size(named),
                     asynchronous=bool(named.get("async_op", True)),
-                    spot=spot,
+                    spot=self._finder.here(),
                     flops=self._flops,
                 )
             )
-        return out
 
     def _add_operation(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, spot: Spot
@@ -161,6 +172,26 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._phase[OperationKey(name, dtype, spot)].add(
             OperationTally(count=1, read=traffic.read, written=traffic.written, flops=flops)
         )
+
+
+class _IssuedWithin(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A recorder of what a tensor's own dispatch issues, as a DTensor's does on its local tensors.
+
+    Such an operation is counted as the one that it is: only its collectives are noted.
+    """
+
+    def __init__(self, note: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._note = note
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if any(map(dispatches_itself, types)):
+            return NotImplemented  # its own dispatch then comes here with its local tensors
+        out = func(*args, **(kwargs or {}))
+        self._note(func, args, kwargs or {}, out)
+        return out
 
 
 def _by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

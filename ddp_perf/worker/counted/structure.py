@@ -24,6 +24,7 @@ from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.steps.plan import StepPlan
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
+_OF_RESULTS = frozenset({"wait_tensor", "_wrap_tensor_autograd"})  # of a functional collective
 SETTLED_AFTER = 3  # steps: in the first ones DDP rebuilds its buckets, and broadcasts them
 
 _RECORDER_BYTES = {
@@ -139,10 +140,11 @@ class _CollectiveCounter(NotingMode):  # type: ignore[no-untyped-call]
 def dispatched_collective(func: Any, args: tuple[Any, ...], out: Any) -> Dispatched | None:
     """Return the collective that ``func`` issued when it returned ``out``; None if it is none.
 
-    A functional collective returns what the others write to an argument. Its wait is none.
+    A functional collective returns what the others write to an argument. To wait for its result,
+    or to wrap it, is none.
     """
     namespace, _, operator = func._schema.name.partition("::")
-    if namespace not in COLLECTIVE_NAMESPACES or operator == "wait_tensor":
+    if namespace not in COLLECTIVE_NAMESPACES or operator in _OF_RESULTS:
         return None
     values = args if namespace == "c10d" else (*args, out)
     found = list(tensors(values))

@@ -16,6 +16,7 @@ from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
 from ddp_perf.core.target import targets_on
+from tests.builders import make_capacity, make_gpu_machine
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 
@@ -101,6 +102,21 @@ def test_cpu_quick_is_the_same_experiment_sized_for_a_core():
             {"workload": "resnet50", "batch_sizes": [32], "world_sizes": [1, 2, 4, 8, 16, 32]},
             {"image_size": 224, "num_classes": 1000, "width": 64},
         ),
+        (
+            "resnet50_tf32",
+            {"precision": "tf32", "batch_sizes": [256], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": False},
+        ),
+        (
+            "resnet50_amp",
+            {"precision": "fp16", "batch_sizes": [256], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": True},
+        ),
+        (
+            "resnet50_fp32",
+            {"precision": "fp32", "batch_sizes": [112], "world_sizes": [1, 8]},
+            {"image_size": 224, "num_classes": 1000, "width": 64, "channels_last": False},
+        ),
     ],
 )
 def test_a_suite_is_its_documents_experiment(name, fields, model):
@@ -114,7 +130,13 @@ def test_a_suite_is_its_documents_experiment(name, fields, model):
 @pytest.mark.parametrize(
     ("name", "techniques"),
     [
-        ("ddp_or_fsdp", {"fp16", "bf16", "checkpoint", "fsdp", "fsdp-offload", "combined"}),
+        (
+            "ddp_or_fsdp",
+            {
+                *("fp16", "bf16", "checkpoint", "fsdp", "fsdp-offload"),
+                *("combined", "combined-fp16"),
+            },
+        ),
         (
             "communication_techniques",
             {
@@ -138,6 +160,29 @@ def test_a_suite_compares_the_techniques_of_its_document(name, techniques):
     assert {case.strategy for case in cases if case.technique is None} == {"none", "ddp"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "comm_optimizations",
+        "communication_techniques",
+        "ddp_or_fsdp",
+        "text_transformer_agnews_techniques",
+    ],
+)
+def test_techniques_are_compared_on_any_usual_number_of_gpus(name):
+    assert load_suite(CONFIGS / f"{name}.yaml").world_sizes == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("gpu", ["Tesla V100-PCIE-16GB", "Tesla T4"])
+def test_gpus_without_bf16_have_a_combination_too(gpu):
+    gpus = make_gpu_machine(*[gpu] * 8, compute_capability=(7, 5))
+    capacity = make_capacity(gpus)
+    cases = load_cases([CONFIGS / "ddp_or_fsdp.yaml"], Overrides())
+
+    runs = {case.technique for case in cases if capacity.obstacle(case) is None}
+    assert runs == {None, "fp16", "checkpoint", "fsdp", "fsdp-offload", "combined-fp16"}
+
+
 @pytest.mark.parametrize("folder", ["", "cpu"])
 def test_communication_is_compared_with_one_bucket_that_overlaps_nothing(folder):
     path = CONFIGS / folder / "communication_techniques.yaml"
@@ -151,6 +196,12 @@ def test_communication_is_compared_with_one_bucket_that_overlaps_nothing(folder)
     assert found["combined"].ddp.bucket_cap_mb == sizes[2]
 
 
+# What they add is of GPUs: TF32, and cuDNN's choice of algorithms.
+TWIN_OF_ANOTHER_NAME = {
+    "mlp_scaling": "cpu_quick",
+    "resnet50_tf32": "cpu/resnet50_scaling",
+    "resnet50_fp32": "cpu/resnet50_scaling",
+}
 TRAINING_TWINS = [p for p in find_suites(CONFIGS / "cpu") if p.stem != "collectives"]
 
 
@@ -189,9 +240,11 @@ def test_the_collectives_twin_is_the_same_over_sizes_for_a_core():
 
 
 def test_every_experiment_on_gpus_has_a_twin_for_the_cpu():
-    twins = {path.name for path in find_suites(CONFIGS / "cpu")} | {"mlp_scaling.yaml"}
+    twins = {path.stem: path.stem for path in find_suites(CONFIGS / "cpu")} | TWIN_OF_ANOTHER_NAME
 
-    assert {path.name for path in find_suites(CONFIGS) if path.stem != "cpu_quick"} == twins
+    assert {path.stem for path in find_suites(CONFIGS) if path.stem != "cpu_quick"} == set(twins)
+    for twin in TWIN_OF_ANOTHER_NAME.values():
+        assert load_suite(CONFIGS / f"{twin}.yaml").tier == "cpu"
 
 
 @pytest.mark.parametrize("directory", [CONFIGS, CONFIGS / "cpu"], ids=["gpu", "cpu"])

@@ -163,6 +163,14 @@ def test_the_bus_bandwidth_of_a_collective_is_a_target(published, outcome):
     assert found["step_time"].verdict.outcome is Outcome.NO_BASELINE
 
 
+def test_the_speedup_of_one_rank_is_no_target():
+    """Tables print it as 1: it is what the other rows are compared with."""
+    row = {**ROW, "speedup": 1.0}
+
+    assert of_one(0.010, table(row)).verdict.outcome is MEETS
+    assert of_one(0.010, table(row), metric="target:efficiency") is None
+
+
 def test_disturbed_launches_do_not_miss_a_published_figure():
     busy = with_conditions(make_measurement(ONE, [0.013] * 5), *[RankConditions(foreign=0.4)] * 5)
 
