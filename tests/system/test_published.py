@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import shutil
+import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from ddp_perf.baselines.store import BaselineStore
 
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
 
@@ -186,3 +192,57 @@ def test_a_t4_30_percent_slower_than_its_document_is_red_and_names_the_row(machi
     shown = " ".join(done.stdout.str().split())
     assert f"MISSES TARGET: throughput target of {slow}" in shown
     assert "at least 444 samples/s was published for this GPU (DDP 2-GPU Benchmark" in shown
+
+
+DAYS = {  # what the nightly job adds on two such GPUs, or on eight
+    "V100-PCIE-16GB": (V100_16GB, "mlp_scaling", "1,2", "v100-pcie-16gb"),
+    "T4": (T4, "distilbert_agnews", "1,2", "t4"),
+    "A100-SXM4-80GB": (A100, "resnet50_tf32", "1,8", "a100-sxm4-80gb"),
+}
+
+
+@pytest.mark.parametrize("name", DAYS)
+def test_the_first_two_days_of_a_known_gpu_are_those_of_the_docs(machine, pytester, name):
+    gpu, suite, ranks, key = DAYS[name]
+    strict = ("--ddp-strict", f"--ddp-expect-devices={ranks[-1]}")
+
+    first = machine(gpu, suite, "", "--save-baseline", *strict, ranks=ranks)
+    _a_day_later(pytester.path / "baselines", key)
+    second = machine(gpu, suite, "", "--save-baseline=append", *strict, ranks=ranks)
+
+    assert (first.ret, second.ret) == (0, 0)
+    page = (REPOSITORY / "docs" / "known-gpus.md").read_text(encoding="utf-8")
+    of_gpu = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    days = re.findall(r"```text\n(.*?)```", of_gpu, re.DOTALL)
+    shown = [_summary(done, pytester.path) for done in (first, second)]
+    assert [" ".join(day.split()) for day in days] == [" ".join(day.split()) for day in shown]
+
+
+def _a_day_later(directory, key):
+    """Move the stored sessions a day into the past."""
+
+    def earlier(baseline):
+        text = msgspec.json.encode(baseline).decode()
+        for date in {session.date for case in baseline.cases.values() for session in case.sessions}:
+            before = datetime.datetime.fromisoformat(date) - datetime.timedelta(days=1)
+            text = text.replace(date, before.isoformat())
+        return msgspec.json.decode(text, type=type(baseline))
+
+    BaselineStore(directory).update(key, earlier)
+
+
+def _summary(done, path):
+    """Return what a session ends with, without the table of pytest-benchmark, paths and dates."""
+    text = done.stdout.str()
+    text = text[re.search(r"^=+ \S+ on ", text, re.MULTILINE).start() :]
+    text = re.sub(r"(?<!─)\n  (?=\S)", " ", text)  # lines that were wrapped at the path's length
+    text = text.replace(f"{path}/", "").replace(f"{REPOSITORY}/", "").replace(" -k ''", "")
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "2026-11-24 02:10 UTC", text)
+    text = re.sub(r" in \d+\.\d\ds", "", text)
+    lines = [
+        textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False)
+        if "   " not in line
+        else line
+        for line in text.splitlines()
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
