@@ -175,7 +175,7 @@ def test_two_t4_as_fast_as_their_document_are_green(machine):
     done = machine(T4, "distilbert_agnews", "test_target", ranks="1,2")
 
     assert "failed" not in done.parseoutcomes()
-    assert done.parseoutcomes()["passed"] == 3
+    assert done.parseoutcomes()["passed"] == 4  # the suite's own efficiency: also of new batches
 
 
 def test_a_t4_30_percent_slower_than_its_document_is_red_and_names_the_row(machine):

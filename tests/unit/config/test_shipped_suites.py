@@ -139,6 +139,7 @@ def test_a_suite_is_its_documents_experiment(name, fields, model):
                 *("combined", "combined-fp16"),
             },
         ),
+        ("distilbert_agnews", {"new-batches"}),
         ("mlp_precisions", {"tf32", "bf16", "fp16"}),
         ("llama_scaling", {"bf16", "compile", "bf16-compile"}),
         (
