@@ -34,7 +34,7 @@ from ddp_perf.work.baseline import StoredWork, canonical
 from ddp_perf.work.store import WorkStore
 
 ROOT = Path(__file__).parents[1]
-SIZES = (2, 4, 8, 16, 32, 64, 128, 256)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 EACH = (1, 2)  # of these ranks every case of a suite is in its file, determined or not
 
 

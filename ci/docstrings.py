@@ -21,7 +21,8 @@ VERBS = frozenset(
     Begin Bind Block Bound Build Calculate Calibrate Call Cancel Capture Change Check Choose Close
     Collect Combine Compare Compile Compress Compute Confirm Connect Convert Copy Correct Count
     Create Cut Decide Decode Decorate Describe Detect Die Divide Draw Drop Embed Encode End Enter
-    Estimate Evaluate Exclude Exit Explain Extend Fail Find Fit Fold Follow Forget Format Gather
+    Estimate Evaluate Exclude Exit Explain Extend Fail Fill Find Fit Fold Follow Forget Format
+    Gather
     Give Go Group Guess Hand Handle Hold Identify Ignore Import Increase Insert Install Interleave
     Interpolate Invert Iterate Join Judge Keep Kill Label Launch Lease Leave Let Limit List Load
     Lock Log Look Lower Make Map Mark Match Measure Merge Mirror Move Multiply Name Normalise Note

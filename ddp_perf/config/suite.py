@@ -36,8 +36,8 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workload: Annotated[
         str,
         Meta(
-            description="A built-in workload (mlp, distilbert, text_transformer, resnet50, gpt), or"
-            " your own as module:function.",
+            description="A built-in workload (mlp, distilbert, text_transformer, resnet50, gpt,"
+            " llama), or your own as module:function.",
             pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$",
         ),
     ]

@@ -96,12 +96,39 @@ class GptModel(_TransformerModel, frozen=True, kw_only=True, forbid_unknown_fiel
     num_layers: _Layers = 12
 
 
+class LlamaModel(_TransformerModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A decoder in the shape of Llama; the defaults are the size of TinyLlama 1.1B."""
+
+    max_seq_len: _SequenceLength = 2048
+    vocab_size: _VocabSize = 32_000
+    d_model: _Width = 2048
+    n_heads: _Heads = 32
+    n_kv_heads: Annotated[
+        Size, Meta(description="Heads of keys and values, which n_heads is a multiple of.")
+    ] = 4
+    num_layers: _Layers = 22
+    dim_feedforward: _FeedForward = 5632
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_heads {self.n_heads} is no multiple of n_kv_heads {self.n_kv_heads}"
+            )
+        if self.d_model // self.n_heads % 2:
+            raise ValueError(
+                f"d_model {self.d_model} ÷ n_heads {self.n_heads} is odd; rotary embedding turns"
+                " pairs"
+            )
+
+
 MODELS: dict[str, type[msgspec.Struct]] = {
     "mlp": MlpModel,
     "distilbert": DistilbertModel,
     "text_transformer": TextTransformerModel,
     "resnet50": Resnet50Model,
     "gpt": GptModel,
+    "llama": LlamaModel,
 }
 # Workloads that need a package of the optional extra `models`.
 PACKAGES: dict[str, str] = {"distilbert": "transformers", "resnet50": "transformers"}

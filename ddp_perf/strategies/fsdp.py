@@ -16,6 +16,7 @@ from torch.distributed.fsdp import (
 )
 
 from ddp_perf.core.case import Case
+from ddp_perf.strategies.allocation import fill_model
 from ddp_perf.strategies.blocks import units
 from ddp_perf.strategies.precision import compute_dtype
 from ddp_perf.strategies.strategy import Parts, Strategy
@@ -54,6 +55,9 @@ class Fsdp(Strategy):
             )
         if case.fsdp.wrap == "block":  # torch keeps the rest between forward and backward
             fully_shard(parts.model, mesh=mesh, mp_policy=outer, offload_policy=offload)
+        if parts.fill is not None:
+            kept_on = torch.device("cpu") if case.fsdp.cpu_offload else device
+            fill_model(parts.model, parts.fill, device, kept_on=kept_on)
         assert isinstance(parts.model, FSDPModule)
         self.module = parts.model
         self._sharded: FSDPModule = parts.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ddp_perf.core.case import Case
+from ddp_perf.strategies.allocation import fill_model
 from ddp_perf.strategies.blocks import checkpoint_blocks, compile_units
 from ddp_perf.strategies.ddp import Ddp
 from ddp_perf.strategies.fsdp import Fsdp
@@ -16,8 +17,11 @@ _STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Ddp, "fsdp": 
 def apply_strategy(case: Case, parts: Parts, device: torch.device) -> Strategy:
     """Apply the case's strategy to the model, which is changed in place, and return it.
 
-    Raises ConfigError if the case needs blocks and the workload names none.
+    Raises ConfigError if the case needs blocks and the workload names none, or if a model on the
+    meta device has buffers.
     """
+    if parts.fill is not None and case.strategy != "fsdp":  # which shards it before
+        fill_model(parts.model, parts.fill, device, kept_on=device)
     if case.activation_checkpointing:
         checkpoint_blocks(parts)
     if case.compile:

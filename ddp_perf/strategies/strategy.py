@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -11,13 +11,19 @@ from torch import nn
 
 from ddp_perf.core.case import Case
 
+Fill = Callable[[str, torch.Tensor], None]  # fills a parameter by its name, in place
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A model on the rank's device and its repeated parts, which are empty if none are named."""
+    """A model on the rank's device and its repeated parts, which are empty if none are named.
+
+    If it has ``fill`` it is on the meta device until it is allocated.
+    """
 
     model: nn.Module
     blocks: Sequence[nn.Module]
+    fill: Fill | None = None
 
 
 class Strategy:

@@ -32,12 +32,17 @@ class Workload:
     ``loss`` gets the module, wrapped by the strategy, and a batch. It returns the scalar to call
     ``backward`` on. Parameters must have equal initial values on all ranks: all ranks have the
     same random seed when the builder is called.
+
+    A model that no rank has room for is built on the meta device, without buffers, and has
+    ``fill``: it gets the name of each parameter and an empty tensor of its whole shape, which it
+    fills in place from the default generator. FSDP calls it after it sharded the model.
     """
 
     model: nn.Module
     batch: Batch | Iterator[Batch]  # one batch for all steps, or an iterator of one for each
     loss: Callable[[nn.Module, Batch], torch.Tensor]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    fill: Callable[[str, torch.Tensor], None] | None = None  # of a model on the meta device
     blocks: Sequence[nn.Module] = ()  # the model's repeated parts, which FSDP shards one by one
     unit: Unit = field(default_factory=Unit)  # what throughput counts
 

@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from ddp_perf.core.case import Case
+from ddp_perf.strategies.allocation import fill_model
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
@@ -34,8 +35,16 @@ def parts_of_ranks(case: Case) -> list[Workload]:
             world_size=case.world_size,
             data=case.data,
         )
-        parts.append(build_workload(case.workload, context, case.model))
+        parts.append(allocated(build_workload(case.workload, context, case.model)))
     return parts
+
+
+def allocated(built: Workload) -> Workload:
+    """Return the workload; a model on the meta device has the parameters of a rank on a CPU."""
+    if built.fill is not None:
+        cpu = torch.device("cpu")
+        fill_model(built.model, built.fill, cpu, kept_on=cpu)
+    return built
 
 
 def batches_of(part: Workload) -> Iterator[Batch]:

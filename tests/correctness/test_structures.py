@@ -26,6 +26,7 @@ STRATEGIES: dict[str, list[str | None]] = {
     "cpu/resnet50_scaling": [None],  # broadcasts buffers
     "cpu/text_transformer_agnews_techniques": ["combined"],  # accumulates
     "cpu/communication_techniques": ["topk", "combined", "combined-powersgd"],
+    "cpu/llama_fsdp": [None],  # allocated after it is sharded
     "cpu/ddp_or_fsdp": ["bf16", "fsdp", "fsdp-offload", "combined", "combined-fp16"],
 }
 FOUR_RANKS = {("cpu/communication_techniques", "topk"), ("cpu/ddp_or_fsdp", "combined")}

@@ -11,10 +11,19 @@ import torch
 
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.models import MODELS
+from ddp_perf.workloads import llama
 from ddp_perf.workloads.registry import find_builder
 from ddp_perf.workloads.workload import BuildContext
+from tests.correctness.one_process import allocated
 from tests.correctness.workloads import own
 
+LLAMA_3_8B = {
+    "vocab_size": 128_256,
+    "d_model": 4096,
+    "n_kv_heads": 8,
+    "num_layers": 32,
+    "dim_feedforward": 14_336,
+}
 STEPS = 2  # batch norm over a tiny batch magnifies rounding a thousand times a step
 TRANSFORMER = {"max_seq_len": 8, "vocab_size": 50, "d_model": 16, "n_heads": 2, "num_layers": 2}
 CLASSIFIER = {**TRANSFORMER, "dim_feedforward": 24, "dropout": 0.0, "dataset": "ag_news"}
@@ -24,6 +33,7 @@ TINY: dict[str, dict[str, Any]] = {
     "text_transformer": CLASSIFIER,
     "resnet50": {"image_size": 64, "num_classes": 10, "width": 2, "channels_last": True},
     "gpt": TRANSFORMER,
+    "llama": {**TRANSFORMER, "n_heads": 4, "n_kv_heads": 2, "dim_feedforward": 24},
 }
 
 
@@ -31,12 +41,21 @@ def test_every_own_workload_is_tested_here():
     assert TINY.keys() == MODELS.keys()
 
 
-@pytest.mark.parametrize("workload", TINY)
-def test_two_ranks_train_as_one_process_does_on_the_samples_of_both(launch, tmp_path, workload):
-    """In float64, a gradient of half or twice the size would change parameters by over 1e-4."""
+@pytest.mark.parametrize(
+    ("workload", "strategy"),
+    [*((name, "ddp") for name in TINY), ("gpt", "fsdp"), ("llama", "fsdp")],
+)
+def test_two_ranks_train_as_one_process_does_on_the_samples_of_both(
+    launch, tmp_path, workload, strategy
+):
+    """In float64, a gradient of half or twice the size would change parameters by over 1e-4.
+
+    FSDP allocates a model on the meta device after it sharded it.
+    """
     path = tmp_path / "parameters"
     probe = {"workload": workload, "path": str(path), "after_steps": STEPS}
-    result = launch("own:build", 2, model={**probe, **TINY[workload]}, steps=STEPS + 2)
+    model = {**probe, **TINY[workload]}
+    result = launch("own:build", 2, model=model, steps=STEPS + 2, strategy=strategy)
 
     for expected, actual in zip(_train_in_one_process(workload), torch.load(path), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
@@ -49,7 +68,10 @@ def _train_in_one_process(workload):
     The model computes each rank's samples separately, since batch norm is over one rank's samples.
     """
     torch.manual_seed(0)  # as the harness does
-    ranks = [own.build(context_of(rank), workload=workload, **TINY[workload]) for rank in (0, 1)]
+    ranks = [
+        allocated(own.build(context_of(rank), workload=workload, **TINY[workload]))
+        for rank in (0, 1)
+    ]
     model, loss = ranks[0].model, ranks[0].loss
     optimizer = ranks[0].optimizer(model.parameters())
     for _ in range(STEPS):
@@ -62,7 +84,7 @@ def _train_in_one_process(workload):
 @pytest.mark.parametrize("workload", TINY)
 def test_the_loss_falls_with_the_workloads_own_optimizer(workload):
     torch.manual_seed(0)
-    built = find_builder(workload)(context_of(0), **TINY[workload])
+    built = allocated(find_builder(workload)(context_of(0), **TINY[workload]))
     optimizer = built.optimizer(built.model.parameters())
     losses = []
     for _ in range(6):
@@ -82,6 +104,8 @@ def test_the_loss_falls_with_the_workloads_own_optimizer(workload):
         ("distilbert", {}, 66_955_010 + 2 * 769),  # published with 2 classes; AG News has 4
         ("resnet50", {}, 25_557_032),
         ("gpt", {}, 124_439_808),
+        ("llama", {}, 1_100_048_384),  # TinyLlama 1.1B
+        ("llama", LLAMA_3_8B, 8_030_261_248),
         ("text_transformer", {}, None),
         (
             "text_transformer",
@@ -113,14 +137,48 @@ def test_blocks_are_the_repeated_layers_of_the_model(workload):
     assert all(block in inside for block in built.blocks)
 
 
-def test_gpt_predicts_from_earlier_tokens_only():
-    model = find_builder("gpt")(context_of(0), **TINY["gpt"]).model
+@pytest.mark.parametrize("workload", ["gpt", "llama"])
+def test_a_decoder_predicts_from_earlier_tokens_only(workload):
+    model = allocated(find_builder(workload)(context_of(0), **TINY[workload])).model
     tokens = torch.arange(8).unsqueeze(0)
     later = tokens.clone()
     later[0, 5:] = 49
 
     torch.testing.assert_close(model(tokens)[0, :5], model(later)[0, :5])
     assert not torch.allclose(model(tokens)[0, 5:], model(later)[0, 5:])
+
+
+def test_rotary_embedding_turns_by_the_distance_of_two_tokens():
+    """The score of a query and a key is the same wherever the two are, at the same distance."""
+    query, key = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
+    turns = llama._turns(12, 8, torch.zeros((), dtype=torch.float64))
+    queries, keys = (
+        llama._turned(each.double().expand(1, 1, 12, 8), turns) for each in (query, key)
+    )
+    scores = (queries @ keys.transpose(-1, -2))[0, 0]
+
+    for distance in range(12):
+        diagonal = scores.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-5, atol=1e-5)
+    assert len({round(scores[0, place].item(), 3) for place in range(12)}) > 6
+
+
+def test_grouped_queries_are_those_of_repeated_keys_and_values():
+    """Llama with fewer heads of keys is the one with all heads whose keys and values are copies."""
+    sizes = TINY["llama"]
+    torch.manual_seed(0)
+    grouped = allocated(find_builder("llama")(context_of(0), **sizes)).model
+    whole = allocated(find_builder("llama")(context_of(0), **{**sizes, "n_kv_heads": 4})).model
+    state = {
+        name: each.unflatten(0, (2, -1)).repeat_interleave(2, 0).flatten(0, 1)
+        if name.endswith(("key.weight", "value.weight"))
+        else each
+        for name, each in grouped.state_dict().items()
+    }
+    whole.load_state_dict(state)
+    tokens = torch.arange(8).unsqueeze(0)
+
+    torch.testing.assert_close(grouped(tokens), whole(tokens))
 
 
 @pytest.mark.parametrize("workload", ["distilbert", "text_transformer"])
@@ -184,6 +242,12 @@ def _gpt(*, vocab_size, max_seq_len, d_model, num_layers, **_):
     return embeddings + num_layers * _layer(d_model, 4 * d_model) + 2 * d_model
 
 
+def _llama(*, vocab_size, d_model, n_heads, n_kv_heads, num_layers, dim_feedforward, **_):
+    attention = 2 * d_model * (d_model + d_model // n_heads * n_kv_heads)
+    layer = attention + 3 * d_model * dim_feedforward + 2 * d_model
+    return 2 * vocab_size * d_model + num_layers * layer + d_model
+
+
 def _resnet50(*, num_classes, width, **_):
     """Count convolutions without bias, each with a norm of two parameters a channel."""
     count = 3 * 7 * 7 * width + 2 * width
@@ -202,5 +266,6 @@ _COUNTS: dict[str, Callable[..., int]] = {
     "distilbert": _distilbert,
     "text_transformer": _text_transformer,
     "gpt": _gpt,
+    "llama": _llama,
     "resnet50": _resnet50,
 }

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
 
 REPOSITORY = Path(__file__).parents[2]
@@ -181,7 +180,7 @@ def test_two_t4_as_fast_as_their_document_are_green(machine):
     done = machine(T4, "distilbert_agnews", "test_target", ranks="1,2")
 
     assert "failed" not in done.parseoutcomes()
-    assert done.parseoutcomes()["passed"] == 3
+    assert done.parseoutcomes()["passed"] == 4  # the suite's own efficiency: also of new batches
 
 
 def test_a_t4_30_percent_slower_than_its_document_is_red_and_names_the_row(machine):
@@ -206,9 +205,10 @@ def test_the_first_two_days_of_a_known_gpu_are_those_of_the_docs(machine, pytest
     gpu, suite, ranks, key = DAYS[name]
     strict = ("--ddp-strict", f"--ddp-expect-devices={ranks[-1]}")
 
-    first = machine(gpu, suite, "", "--save-baseline", *strict, ranks=ranks)
+    base = "not new-batches"  # a technique, for which nothing was published
+    first = machine(gpu, suite, base, "--save-baseline", *strict, ranks=ranks)
     _a_day_later(pytester.path / "baselines", key)
-    second = machine(gpu, suite, "", "--save-baseline=append", *strict, ranks=ranks)
+    second = machine(gpu, suite, base, "--save-baseline=append", *strict, ranks=ranks)
 
     assert (first.ret, second.ret) == (0, 0)
     page = (REPOSITORY / "docs" / "known-gpus.md").read_text(encoding="utf-8")
@@ -236,7 +236,7 @@ def _summary(done, path):
     text = done.stdout.str()
     text = text[re.search(r"^=+ \S+ on ", text, re.MULTILINE).start() :]
     text = re.sub(r"(?<!─)\n  (?=\S)", " ", text)  # lines that were wrapped at the path's length
-    text = text.replace(f"{path}/", "").replace(f"{REPOSITORY}/", "").replace(" -k ''", "")
+    text = text.replace(f"{path}/", "").replace(f"{REPOSITORY}/", "").replace(" -k 'not new-batches'", "")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "2026-11-24 02:10 UTC", text)
     text = re.sub(r" in \d+\.\d\ds", "", text)
     lines = [

@@ -63,7 +63,8 @@ class DryRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         traits = _traits(func)
         if func is _COALESCE:
             raise _needs_values(func)
-        if traits.keeps_data or not all(map(_is_plain, tensors)):
+        on_meta = not tensors and kwargs.get("device") == _META
+        if on_meta or traits.keeps_data or not all(map(_is_plain, tensors)):
             return func(*args, **kwargs)
         computed = all(map(_is_computed, tensors))
         if func.namespace == "c10d":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.errors import LaunchError
 from ddp_perf.strategies.precision import autocast, grad_scaler
 from ddp_perf.strategies.registry import apply_strategy
-from ddp_perf.strategies.strategy import Parts
+from ddp_perf.strategies.strategy import Fill, Parts
 from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
@@ -50,11 +50,14 @@ class Trainer:
             data=case.data,
         )
         workload = build_workload(case.workload, build_context, case.model)
-        if nudged:
-            _nudge(workload.model)
+        fill = workload.fill
+        if nudged and fill is None:
+            _nudge(_trained(workload.model))
+        elif nudged and fill is not None:
+            fill = _nudging(fill)
         self.strategy = case.strategy
         self._strategy = apply_strategy(
-            case, Parts(model=workload.model, blocks=workload.blocks), device
+            case, Parts(model=workload.model, blocks=workload.blocks, fill=fill), device
         )
         self.module = self._strategy.module
         batch = workload.batch
@@ -190,14 +193,24 @@ class Trainer:
         return loss / self.micro_steps if self.micro_steps > 1 else loss
 
 
-def _nudge(model: nn.Module) -> None:
+def _nudging(fill: Fill) -> Fill:
+    """Return a fill that also nudges what it filled."""
+
+    def fill_and_nudge(name: str, parameter: torch.Tensor) -> None:
+        fill(name, parameter)
+        _nudge([parameter])
+
+    return fill_and_nudge
+
+
+def _nudge(parameters: Iterable[torch.Tensor]) -> None:
     """Change the last bits of every second row of the parameters, without any further memory.
 
     One unit of half precision is a thousand of these changes, so there it is a single row. A frozen
     parameter stays: it may be of a type, or a view, that nothing computes in place.
     """
     with torch.no_grad():
-        for parameter in _trained(model):
+        for parameter in parameters:
             if parameter.dim():
                 unit = torch.finfo(parameter.dtype).eps
                 rows = parameter[::2] if unit < _LAST_BITS else parameter[:1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from ddp_perf.workloads.registry import find_builder
 
@@ -18,9 +19,16 @@ def build(context, *, workload, path="", after_steps=0, **model):
 
     def loss(module, batch):
         nonlocal step
-        if path and step == after_steps and context.rank == 0:
-            torch.save([parameter.detach() for parameter in module.parameters()], path)
+        if path and step == after_steps:
+            parameters = [whole(parameter.detach()) for parameter in module.parameters()]
+            if context.rank == 0:
+                torch.save(parameters, path)
         step += 1
         return built.loss(module, batch)
 
     return replace(built, batch=batch, loss=loss, optimizer=lambda p: torch.optim.SGD(p, lr=0.01))
+
+
+def whole(parameter):
+    """Return the parameter, gathered if it is sharded."""
+    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter

@@ -146,6 +146,8 @@ def test_fsdp_in_half_precision_gathers_half_the_bytes(folder):
         ("distilbert_agnews", 66_956_548),
         ("resnet50_scaling", 25_557_032),
         ("fsdp_scaling", 124_439_808),
+        ("llama_fsdp", 8_030_261_248),
+        ("llama_scaling", 1_100_048_384),
     ],
 )
 def test_the_full_sizes_have_the_known_numbers_of_parameters(name, parameters):

@@ -124,6 +124,8 @@ def test_an_invalid_choice_is_refused_with_the_choices(suite_file, field):
     ("workload", "model", "said"),
     [
         ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
+        ("llama", {"n_kv_heads": 5}, "model: n_heads 32 is no multiple of n_kv_heads 5"),
+        ("llama", {"d_model": 96}, "model: d_model 96 ÷ n_heads 32 is odd"),
         ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected a whole number <= 512"),
         (
             "distilbert",
@@ -146,7 +148,7 @@ def test_an_unknown_workload_is_refused_with_the_known_ones(suite_file):
     message = refusal(suite_file(workload="mpl"))
 
     assert message.startswith(
-        "workload: 'mpl' is not one of the built-in ones (distilbert, gpt, mlp, "
+        "workload: 'mpl' is not one of the built-in ones (distilbert, gpt, llama, mlp, "
     )
     assert "module:function" in message
     assert "did you mean 'mlp'?" in message

@@ -76,8 +76,16 @@ def test_micro_steps_of_one_batch_have_its_loss():
     assert losses_of(gradient_accumulation=2) == pytest.approx(losses_of(), rel=1e-5)
 
 
-def test_a_nudged_launch_differs_by_rounding_alone():
-    plain, nudged = losses_of(), losses_of(nudged=True)
+LLAMA = {"max_seq_len": 8, "vocab_size": 50, "d_model": 16, "n_heads": 4, "n_kv_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [{}, {"workload": "llama", "model": {**LLAMA, "num_layers": 1, "dim_feedforward": 24}}],
+    ids=["on the device", "on the meta device"],
+)
+def test_a_nudged_launch_differs_by_rounding_alone(suite):
+    plain, nudged = losses_of(**suite), losses_of(nudged=True, **suite)
 
     assert plain != nudged
     assert nudged == pytest.approx(plain, rel=1e-5)
