@@ -60,6 +60,7 @@ def _loopback_store() -> TCPStore:
         is_master=True,
         wait_for_workers=False,
         master_listen_fd=listener.detach(),  # the store closes it
+        use_libuv=False,  # which takes no listener in torch 2.6
     )
 
 

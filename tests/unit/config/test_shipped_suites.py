@@ -18,7 +18,8 @@ from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
 from ddp_perf.core.target import targets_on
-from tests.builders import make_capacity, make_gpu_machine
+from ddp_perf.session.measure.rounds import session_length
+from tests.builders import make_baseline, make_capacity, make_gpu_machine
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 
@@ -301,3 +302,21 @@ def test_no_shipped_suite_for_cpus_has_a_target_that_depends_on_time():
     cases = load_cases([*find_suites(CONFIGS / "cpu"), CONFIGS / "cpu_quick.yaml"], Overrides())
 
     assert {one.figure for case in cases for one in case.targets} <= {"peak_memory"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count"), [("V100-PCIE-16GB", 2), ("T4", 4), ("A100-SXM4-80GB", 8)]
+)
+def test_the_page_states_how_long_the_first_night_takes(gpu, count):
+    name = f"NVIDIA {gpu}" if gpu.startswith("A100") else f"Tesla {gpu}"
+    capacity = make_capacity(make_gpu_machine(*[name] * count))
+    cases = [
+        case
+        for case in load_cases(find_suites(CONFIGS), Overrides())
+        if case.tier == "gpu" and capacity.obstacle(case) is None
+    ]
+
+    length = session_length(cases, {"gpu": make_baseline()}).partition(" (")[0]
+
+    page = (CONFIGS.parent / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert f"| {count} {gpu} | {length} |" in page

@@ -16,6 +16,8 @@ from tests.builders import make_structure
 # Dynamo reads the gradient of a tensor between two graphs.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
+RECORDS_REASONS = torch.__version__ >= "2.7"  # of compiling again
+
 
 class Model(nn.Module):
     """A model whose forward also does ``what``."""
@@ -99,7 +101,7 @@ def test_nothing_compiled_has_no_graph():
 @pytest.mark.parametrize(
     ("what", "line", "reason"),
     [
-        (reads_a_value, "return x * x.sum().item()", "Tensor.item()"),
+        (reads_a_value, "return x * x.sum().item()", "Tensor.item"),
         (branches, "if x.sum() > 0:", "branching"),
         (prints, 'print(end="")', "print"),
     ],
@@ -127,7 +129,8 @@ def test_a_changing_size_recompiles():
     assert (graphs, breaks) == (2, [])
     ((function, text, reason),) = again
     assert (function, text) == ("forward", "def forward(self, x):")
-    assert reason == "tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    known = "tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    assert reason == (known if RECORDS_REASONS else "unknown")
 
 
 def test_a_library_model_recompiles_at_the_line_that_calls_it():

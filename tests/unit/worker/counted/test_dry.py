@@ -139,6 +139,8 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_dry_run_dispatches_what_a_computed_run_does(name):
+    if name == "channels last" and torch.__version__ < "2.7":
+        pytest.skip("this torch gives the gradient of a convolution other strides where it is dry")
     STEPS[name]()  # what torch does once in a process is no part of it
     seen = []
     for mode in (nullcontext(), DryRun()):
