@@ -131,7 +131,7 @@ def _figures(
 ) -> Iterator[tuple[str, float, str, str]]:
     """Yield each figure with its value, its unit, and the text that was published.
 
-    Weak scaling is not compared with strong scaling. One rank is what others are compared with.
+    Weak scaling is not compared with strong scaling. There is no efficiency without one rank.
     """
     if case.collective is not None:
         if row.bus_gb_per_s is not None:
@@ -141,7 +141,7 @@ def _figures(
         yield "throughput", row.throughput, "", f"{row.throughput:,.6g} {table.unit}/s"
     elif row.step_ms is not None:
         yield "step_time", row.step_ms / 1e3, "ms", f"{row.step_ms:g} ms a step"
-    if case.world_size == 1 or (table.scaling == "strong") != (case.global_batch is not None):
+    if case.single is None or (table.scaling == "strong") != (case.global_batch is not None):
         return
     if row.efficiency is not None:
         yield "efficiency", row.efficiency, "%", f"{100 * row.efficiency:.3g} % efficiency"

@@ -227,6 +227,16 @@ def test_an_efficiency_is_not_missed_if_only_one_rank_alone_is_faster():
     assert of_two(0.010, 0.0150, row).verdict.outcome is MISSES
 
 
+def test_an_efficiency_asserts_nothing_where_no_one_rank_case_is_measured():
+    (alone,) = make_cases(batch_sizes=[64], world_sizes=[2], steps=12, warmup=2)
+    row = {"case": alone.id, "world_size": 2, "batch_size": 64, "efficiency": 0.8}
+
+    found = findings([(alone, 0.010)], table(row))
+
+    assert alone.single is None
+    assert (alone.id, "target:efficiency") not in found
+
+
 @pytest.mark.parametrize(("scaling", "asserts"), [("strong", True), ("weak", False)])
 def test_strong_scaling_is_compared_with_published_strong_scaling_alone(scaling, asserts):
     cases = make_cases(batch_sizes={"global": [64]}, steps=12, warmup=2)
