@@ -18,8 +18,14 @@ def fill_model(
     Each is filled whole on ``device``, one at a time, and a rank keeps its shard of it. So the
     values are the same under any strategy and for any number of ranks.
 
-    Raises ConfigError if the model has buffers, which nothing would fill.
+    Raises ConfigError if the model has buffers, which nothing would fill, or a parameter with two
+    names, which would become two.
     """
+    if len([*model.named_parameters(remove_duplicate=False)]) > len([*model.named_parameters()]):
+        raise ConfigError(
+            "Workload.fill: a parameter of the model has two names, and each would get a tensor of"
+            " its own; use it once, or build the model on the device"
+        )
     if buffer := next((name for name, _ in model.named_buffers()), None):
         raise ConfigError(
             f"Workload.fill: it fills no buffers, and the model has {buffer!r}; compute it in"

@@ -46,12 +46,15 @@ class LlamaBlock(nn.Module):
         return out
 
     def _attention(self, hidden: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        # With enable_gqa, FP32 would take the kernel that keeps the whole softmax.
+        queries = self._n_heads // self._n_kv_heads
+        keys = _turned(_heads(self.key(hidden), self._n_kv_heads), turns)
+        values = _heads(self.value(hidden), self._n_kv_heads)
         mixed = functional.scaled_dot_product_attention(
             _turned(_heads(self.query(hidden), self._n_heads), turns),
-            _turned(_heads(self.key(hidden), self._n_kv_heads), turns),
-            _heads(self.value(hidden), self._n_kv_heads),
+            keys.repeat_interleave(queries, dim=1),
+            values.repeat_interleave(queries, dim=1),
             is_causal=True,
-            enable_gqa=self._n_kv_heads < self._n_heads,
         )
         out: torch.Tensor = self.projection(mixed.transpose(1, 2).flatten(2))
         return out

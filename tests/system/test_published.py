@@ -64,10 +64,10 @@ def machine(pytester, monkeypatch):
         """
     )
 
-    def run(gpu, suite, wanted, *arguments, slower=None, ranks="2"):
+    def run(gpu, suite, wanted, *arguments, slower=None, by=1.3, ranks="2"):
         def answer(request):
             case = request.case
-            factor = 1.3 if case.id == slower else 1.0
+            factor = by if case.id == slower else 1.0
             return make_launch(case, request.round, step_s=published_step_s(case, gpu) * factor)
 
         config = REPOSITORY / "bench_configs" / f"{suite}.yaml"
@@ -120,6 +120,16 @@ def test_a_first_session_that_is_announced_is_green_by_its_targets(machine):
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["skipped"]) == (6, 4)
 
 
+def test_a_machine_whose_one_rank_is_faster_than_its_document_passes_a_strict_session(machine):
+    """Its efficiency is lower for that alone, on each night."""
+    fast = {"slower": "mlp-none-fp32-ws1-b4096", "by": 0.7}
+    strict = ("--ddp-strict", "--ddp-expect-devices=2", "--save-baseline")
+
+    done = machine(V100_16GB, "mlp_scaling", "test_target", *strict, ranks="1,2", **fast)
+
+    assert (done.ret, done.parseoutcomes()["passed"]) == (0, 6)
+
+
 def test_a_stored_session_excuses_no_missed_figure(machine):
     wanted, slow = "test_target or test_throughput", "mlp-none-fp32-ws1-b4096"
     machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline", slower=slow, ranks="1,2")
@@ -136,8 +146,9 @@ def test_bandwidths_that_others_measured_without_a_framework_are_met(machine):
     assert done.parseoutcomes()["passed"] == 3
 
 
-def test_an_all_reduce_30_percent_slower_misses_its_bandwidth(machine):
-    done = machine(V100_32GB, "collectives", TARGETS, slower="all_reduce-ws2-128MiB")
+def test_an_all_reduce_of_less_than_half_the_bandwidth_misses_it(machine):
+    """Pairs that cross sockets carry about half of what a pair on one switch does."""
+    done = machine(V100_32GB, "collectives", TARGETS, slower="all_reduce-ws2-128MiB", by=2.2)
 
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (2, 1)
     done.stdout.fnmatch_lines(["*MISSES TARGET: bus bandwidth target of all_reduce-ws2-128MiB*"])

@@ -101,7 +101,11 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     else:
         lines += ["", "nothing here would spoil a measurement"]
     if _gpu_obstacle(machine, diagnosis.runtime) is None:
-        lines += ["", "is it what its name says", f"  {health_command(len(machine.gpus))}"]
+        lines += [
+            "",
+            "is it what its name says (in a clone of ddp-perf)",
+            f"  {health_command(len(machine.gpus))}",
+        ]
     return "\n".join(lines)
 
 

@@ -58,9 +58,15 @@ class _Stated(msgspec.Struct, frozen=True, kw_only=True):
             yield "its authors modelled it"
         if self.row.case is None:
             yield "its row names no case"
-        for found in audit_table(self.table):
-            if found.row == self.row and found.what in _IN_DOUBT[self.figure]:
+        contradicted = [found for found in audit_table(self.table) if found.row == self.row]
+        for found in contradicted:
+            if found.what in _IN_DOUBT[self.figure]:
                 yield str(found)
+        of_all = self.row.throughput is not None and all(
+            found.what not in _IN_DOUBT["throughput"] for found in contradicted
+        )
+        if self.figure == "efficiency" and not of_all:
+            yield "without a throughput of all ranks a faster rank alone looks like worse scaling"
 
     def target(self, file: str) -> Target:
         less = 1 - self.table.shortfall

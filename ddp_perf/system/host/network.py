@@ -35,6 +35,7 @@ class PortCounters(NamedTuple):
     sent: int  # bytes
     received: int
     waited: int | None  # ticks in which a port had data and sent none; adapters differ in the tick
+    ports: tuple[str, ...] = ()  # that were active
 
 
 def group_interface(case: Case) -> str | None:
@@ -71,7 +72,10 @@ def read_rdma_ports() -> PortCounters | None:
     if not ports or sent is None or received is None:
         return None
     return PortCounters(
-        sent=_BYTES_OF_A_COUNT * sent, received=_BYTES_OF_A_COUNT * received, waited=waited
+        sent=_BYTES_OF_A_COUNT * sent,
+        received=_BYTES_OF_A_COUNT * received,
+        waited=waited,
+        ports=tuple(map(str, ports)),
     )
 
 

@@ -128,8 +128,10 @@ def traffic_between(before: GpuTraffic, after: GpuTraffic) -> GpuTraffic:
 def _rdma_between(before: PortCounters | None, after: PortCounters | None) -> RdmaUse | None:
     if before is None or after is None or (ports := rdma_networks()) is None:
         return None
+    if before.ports != after.ports:
+        return None  # a port came up or went down, with all that it ever counted
     if after.sent < before.sent or after.received < before.received:
-        return None  # somebody cleared the counters, or a port went down
+        return None  # somebody cleared the counters
     waited = None
     if before.waited is not None and after.waited is not None and after.waited >= before.waited:
         waited = after.waited - before.waited

@@ -54,7 +54,7 @@ class Trainer:
         if nudged and fill is None:
             _nudge(_trained(workload.model))
         elif nudged and fill is not None:
-            fill = _nudging(fill)
+            fill = _nudging(fill, workload.model)
         self.strategy = case.strategy
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks, fill=fill), device
@@ -193,12 +193,15 @@ class Trainer:
         return loss / self.micro_steps if self.micro_steps > 1 else loss
 
 
-def _nudging(fill: Fill) -> Fill:
-    """Return a fill that also nudges what it filled."""
+def _nudging(fill: Fill, model: nn.Module) -> Fill:
+    """Return a fill of the model that also nudges what is trained."""
+    trained = {id(parameter) for parameter in _trained(model)}
+    names = {name for name, one in model.named_parameters() if id(one) in trained}
 
     def fill_and_nudge(name: str, parameter: torch.Tensor) -> None:
         fill(name, parameter)
-        _nudge([parameter])
+        if name in names:
+            _nudge([parameter])
 
     return fill_and_nudge
 

@@ -95,6 +95,15 @@ def test_a_model_with_buffers_is_refused_since_nothing_would_fill_them():
         applied(strategy="none", model=model)
 
 
+def test_a_parameter_with_two_names_is_refused_since_it_would_become_two():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Embedding(4, 3), nn.Linear(3, 4, bias=False))
+        model[1].weight = model[0].weight
+
+    with pytest.raises(ConfigError, match="a parameter of the model has two names"):
+        applied(strategy="none", model=model)
+
+
 def test_a_dry_run_leaves_a_model_on_the_meta_device():
     with DryRun():
         model = build()

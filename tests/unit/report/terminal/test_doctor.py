@@ -97,7 +97,7 @@ def test_it_ends_with_the_health_command_of_this_machine(gpus, tests):
     text = diagnosis_text(diagnosis(RecordedReader(make_gpu_machine(*["Tesla T4"] * gpus))))
 
     assert text.endswith(
-        f'\nis it what its name says\n  pytest -m gpu -k "{tests}" -o'
+        f'\nis it what its name says (in a clone of ddp-perf)\n  pytest -m gpu -k "{tests}" -o'
         " ddp_configs=bench_configs/health"
     )
 

@@ -211,7 +211,7 @@ def test_a_target_of_the_suite_replaces_the_published_one():
 @pytest.mark.parametrize(("two_s", "outcome"), [(0.0130, MEETS), (0.0140, MISSES)])
 def test_a_published_efficiency_is_a_target(stated, two_s, outcome):
     """80 % on two GPUs means that a step takes 1.25 times as long as on one; 5 % less: 1.316."""
-    found = of_two(0.010, two_s, stated)
+    found = of_two(0.010, two_s, {**stated, "throughput": 10_240})
 
     assert found.verdict.outcome is outcome
     assert "at least 80 % efficiency was published" in found.verdict.reason
@@ -222,8 +222,8 @@ def test_an_efficiency_is_not_missed_if_only_one_rank_alone_is_faster():
 
     verdict = of_two(0.005, 0.0120, row).verdict
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "one rank alone is faster than published" in verdict.reason
+    assert verdict.outcome is MEETS
+    assert "one rank alone that is faster than published" in verdict.reason
     assert of_two(0.010, 0.0150, row).verdict.outcome is MISSES
 
 
@@ -240,18 +240,30 @@ def test_an_efficiency_asserts_nothing_where_no_one_rank_case_is_measured():
 @pytest.mark.parametrize(("scaling", "asserts"), [("strong", True), ("weak", False)])
 def test_strong_scaling_is_compared_with_published_strong_scaling_alone(scaling, asserts):
     cases = make_cases(batch_sizes={"global": [64]}, steps=12, warmup=2)
-    row = {"batch_size": 32, "speedup": 1.6}
+    row = {"speedup": 1.6, "throughput": 8_000}
 
-    found = of_two(0.010, 0.008, row, cases=cases, scaling=scaling)
+    found = of_two(0.010, 0.008, {**row, "batch_size": 32}, cases=cases, scaling=scaling)
 
     assert (found is not None) is asserts
-    assert (of_two(0.010, 0.0140, {"speedup": 1.6}, scaling=scaling) is None) is asserts
+    assert (of_two(0.010, 0.0140, row, scaling=scaling) is None) is asserts
+
+
+@pytest.mark.parametrize("changes", [{}, {"throughput": 10_240, "step_ms": 20.0}])
+def test_an_efficiency_asserts_nothing_without_a_sure_throughput_of_all_ranks(changes):
+    """A rank alone that became faster would be red."""
+    row = {"case": TWO.id, "world_size": 2, "batch_size": 64, "efficiency": 0.8, **changes}
+
+    found = findings([(ONE, 0.005), (TWO, 0.0120)], table(row))
+
+    assert (TWO.id, "target:efficiency") not in found
+    assert "a faster rank alone looks like worse" in found[TWO.id, "efficiency"].published
 
 
 @given(one_s=st.floats(0.001, 1), share=st.floats(0.1, 1), published=st.floats(0.1, 1))
 def test_a_speedup_of_n_times_the_efficiency_states_the_same(one_s, share, published):
-    by_efficiency = of_two(one_s, one_s / share, {"efficiency": published})
-    by_speedup = of_two(one_s, one_s / share, {"speedup": 2 * published})
+    of_all = {"throughput": 1.0}
+    by_efficiency = of_two(one_s, one_s / share, {"efficiency": published, **of_all})
+    by_speedup = of_two(one_s, one_s / share, {"speedup": 2 * published, **of_all})
 
     assert by_speedup.target.bound == pytest.approx(by_efficiency.target.bound)
     assert by_speedup.value == by_efficiency.value == pytest.approx(share)

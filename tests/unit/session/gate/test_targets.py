@@ -193,15 +193,15 @@ def test_only_targets_of_this_accelerator_are_judged_and_the_first_one_applies()
     ("conditions", "outcome"),
     [
         pytest.param(RankConditions(gpu_slowed=True), Outcome.MISSES_TARGET, id="GPU: heat"),
-        pytest.param(RankConditions(overheated=True), Outcome.MISSES_TARGET, id="CPU: heat"),
-        pytest.param(RankConditions(slow_clock=0.5), Outcome.MISSES_TARGET, id="CPU: clock"),
+        pytest.param(RankConditions(overheated=True), Outcome.INVALID, id="CPU: heat"),
+        pytest.param(RankConditions(slow_clock=0.5), Outcome.INVALID, id="CPU: clock"),
         pytest.param(RankConditions(gpu_shared=True), Outcome.INVALID, id="GPU: others"),
         pytest.param(RankConditions(stolen=0.5), Outcome.INVALID, id="the hypervisor"),
         pytest.param(RankConditions(gpu_errors=True), Outcome.INVALID, id="wrong figures"),
         pytest.param(RankConditions(gpu_slowed=True, gpu_shared=True), Outcome.INVALID, id="both"),
     ],
 )
-def test_heat_and_clocks_excuse_no_missed_target_and_others_do(conditions, outcome):
+def test_the_heat_of_a_gpu_excuses_no_missed_target_and_others_do(conditions, outcome):
     one, two = measured(target("throughput", 20_000))
     (finding,) = judged([one, with_conditions(two, *[conditions] * 3)]).values()
 

@@ -156,7 +156,9 @@ def test_the_bytes_of_ports_for_rdma_are_those_of_the_active_ones_together(rdma)
     assert (read_rdma_ports(), rdma_speed()) == (None, None)
     rdma("4: ACTIVE", "1: DOWN", "4: ACTIVE")
 
-    assert read_rdma_ports() == (4 * 4000, 4 * 8000, 4)
+    sent, received, waited, ports = read_rdma_ports()
+    assert (sent, received, waited) == (4 * 4000, 4 * 8000, 4)
+    assert len(ports) == 2
     assert rdma_speed() == 2 * 50e9  # bytes/s: 400 Gbit/s each
 
 
@@ -167,7 +169,8 @@ def test_the_bytes_of_ports_for_rdma_are_those_of_the_active_ones_together(rdma)
 def test_a_counter_that_an_adapter_lacks_is_unknown(rdma, without, expected):
     rdma("4: ACTIVE", without=without)
 
-    assert read_rdma_ports() == expected
+    counters = read_rdma_ports()
+    assert (counters and counters[:3]) == expected
 
 
 def test_a_rate_that_is_no_number_is_unknown(rdma):

@@ -141,6 +141,7 @@ NDR = {"ports": "2 x InfiniBand 400 Gb/sec (4X NDR)", "speed": 100e9}
         pytest.param((110, 320, None), RdmaUse(sent=100, received=300, **NDR), id="no ticks"),
         pytest.param((5, 320, 9), None, id="cleared"),
         pytest.param(None, None, id="gone"),
+        pytest.param((110, 320, 9, ("mlx5_1/ports/1",)), None, id="another port came up"),
     ],
 )
 def test_the_bytes_of_ports_for_rdma_are_a_difference(after, used, monkeypatch):

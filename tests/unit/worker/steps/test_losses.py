@@ -106,6 +106,9 @@ def build(context, *, kind):
         model.scale = torch.nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), False)
     if kind == "expanded":
         model.scale = torch.nn.Parameter(torch.ones(1).expand(64), False)
+    if kind == "meta":
+        model.scale = torch.nn.Parameter(torch.ones(4, dtype=torch.int8), False)
+        model.to("meta")
     if kind == "iterator":
         batches = ((torch.randn(size, 16),) for size in range(1, 99))
     if kind == "random":
@@ -117,6 +120,7 @@ def build(context, *, kind):
         batch=batches if kind == "iterator" else (batch.to(dtype),),
         loss=lambda module, batch: module(batch[0]).square().mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+        fill=(lambda name, parameter: parameter.fill_(1)) if kind == "meta" else None,
     )
 """
 
@@ -135,6 +139,10 @@ def trainer_of(tmp_path, monkeypatch):
         return trainer
 
     return train
+
+
+def test_what_is_frozen_of_a_model_on_the_meta_device_is_filled_and_not_nudged(trainer_of):
+    assert trainer_of("meta", nudged=True).module.scale.tolist() == [1, 1, 1, 1]
 
 
 def test_another_session_draws_the_same_numbers_whatever_library_draws_them(trainer_of):
