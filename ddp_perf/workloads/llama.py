@@ -47,13 +47,14 @@ class LlamaBlock(nn.Module):
 
     def _attention(self, hidden: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
         # With enable_gqa, FP32 would take the kernel that keeps the whole softmax.
-        queries = self._n_heads // self._n_kv_heads
+        of_each_key = self._n_heads // self._n_kv_heads
+        queries = _turned(_heads(self.query(hidden), self._n_heads), turns)
         keys = _turned(_heads(self.key(hidden), self._n_kv_heads), turns)
         values = _heads(self.value(hidden), self._n_kv_heads)
         mixed = functional.scaled_dot_product_attention(
-            _turned(_heads(self.query(hidden), self._n_heads), turns),
-            keys.repeat_interleave(queries, dim=1),
-            values.repeat_interleave(queries, dim=1),
+            queries,
+            keys.repeat_interleave(of_each_key, dim=1),
+            values.repeat_interleave(of_each_key, dim=1),
             is_causal=True,
         )
         out: torch.Tensor = self.projection(mixed.transpose(1, 2).flatten(2))
