@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from torch.distributed import HashStore, PrefixStore, Store
@@ -21,6 +21,8 @@ from ddp_perf.system.host.host import host_name
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
+
+_T = TypeVar("_T")
 
 
 class Meeting(NamedTuple):
@@ -38,11 +40,10 @@ class Meeting(NamedTuple):
 def meet(flags: Flags, position: Position) -> Meeting:
     """Return where the ranks meet, after a check that all were started alike. Collective."""
     met = Meeting(_store(position), position)
-    _check_flags(met.ours, flags, position)
+    _check_flags(met, flags)
     if position.states_nodes:
         return met
-    met.ours.set(f"host of rank {position.rank}", host_name())
-    hosts = [met.ours.get(f"host of rank {rank}").decode() for rank in range(position.world_size)]
+    hosts = _of_each_rank(met, "host", host_name(), str)
     return met._replace(position=position_on(position, hosts))
 
 
@@ -86,14 +87,9 @@ def gpu_index(meeting: Meeting, seen: Sequence[str]) -> int:
     It is the local rank, unless each rank sees one GPU alone, as srun's --gpus-per-task=1 has it.
     Raises LaunchError if two ranks then see the same one.
     """
-    store, position = meeting.ours, meeting.position
-    store.set(f"GPUs of rank {position.rank}", msgspec.json.encode(seen).decode())
-    each = [
-        msgspec.json.decode(store.get(f"GPUs of rank {rank}"), type=list[str])
-        for rank in range(position.world_size)
-    ]
+    each = _of_each_rank(meeting, "GPUs", [*seen], list[str])
     if any(len(gpus) != 1 for gpus in each):
-        return position.local_rank
+        return meeting.position.local_rank
     first_on: dict[str, int] = {}
     for rank, (gpu,) in enumerate(each):
         other = first_on.setdefault(gpu, rank)
@@ -121,16 +117,22 @@ def _store(position: Position) -> Store:
     return store
 
 
-def _check_flags(store: Store, flags: Flags, position: Position) -> None:
+def _of_each_rank(meeting: Meeting, what: str, own: _T, type_: type[_T]) -> list[_T]:
+    """Return what every rank states under this name, by rank. Collective."""
+    store, position = meeting.ours, meeting.position
+    store.set(f"{what} of rank {position.rank}", msgspec.json.encode(own).decode())
+    return [
+        msgspec.json.decode(store.get(f"{what} of rank {rank}"), type=type_)
+        for rank in range(position.world_size)
+    ]
+
+
+def _check_flags(meeting: Meeting, flags: Flags) -> None:
     """Check that all ranks were given the same flags. Other work would hang them. Collective.
 
     Each rank looks at all others, so that each fails: torchrun ends only the ranks of its node.
     """
-    store.set(f"flags of rank {position.rank}", msgspec.json.encode(flags).decode())
-    first, *others = (
-        msgspec.json.decode(store.get(f"flags of rank {rank}"), type=Flags)
-        for rank in range(position.world_size)
-    )
+    first, *others = _of_each_rank(meeting, "flags", flags, Flags)
     for rank, other in enumerate(others, start=1):
         for name in Flags.__struct_fields__:
             theirs, own = getattr(first, name), getattr(other, name)

@@ -18,7 +18,7 @@ def apply_strategy(case: Case, parts: Parts, device: torch.device) -> Strategy:
     """Apply the case's strategy to the model, which is changed in place, and return it.
 
     Raises ConfigError if the case needs blocks and the workload names none, or if a model on the
-    meta device has buffers.
+    meta device cannot be filled.
     """
     if parts.fill is not None and case.strategy != "fsdp":  # which shards it before
         fill_model(parts.model, parts.fill, device, kept_on=device)

@@ -22,8 +22,7 @@ from tests.builders import (
     make_launch,
     make_placement,
 )
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.projects import REPOSITORY, make_bare_project
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,19 +117,9 @@ def launch_on(card, machine, request):
 @pytest.fixture
 def health(pytester, monkeypatch):
     """``health(card, count)`` runs the command of docs/targets.md on so many of these cards."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    make_bare_project(pytester, monkeypatch)
     suites = Path("bench_configs", "health")
     shutil.copytree(REPOSITORY / suites, pytester.path / suites)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
 
     def run(card, count):
         machine = make_gpu_machine(*[card.name] * count, nvlinks=card.nvlinks, **card.settings)

@@ -6,15 +6,14 @@ import datetime
 import re
 import shutil
 import textwrap
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
+from tests.projects import REPOSITORY, make_bare_project
 
-REPOSITORY = Path(__file__).parents[2]
 # "DDP Scaling Benchmark Experiments", Results Summary: milliseconds by GPUs and batch per GPU.
 STEPS_MS = {(1, 256): 7.60, (2, 256): 41.40, (1, 4096): 99.77, (2, 4096): 114.24}
 # superbench-results, 2x V100-PCIE-32GB: bytes a second on the bus, by bytes of an all-reduce. Of
@@ -49,20 +48,10 @@ def published_step_s(case, gpu):
 @pytest.fixture
 def machine(pytester, monkeypatch):
     """``machine(gpu, suite, wanted, …)`` measures a suite on such GPUs, its rows as published."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    make_bare_project(pytester, monkeypatch)
     # The answers have another structure than the shipped suites.
     figures = shutil.ignore_patterns("structure", "work")
     shutil.copytree(REPOSITORY / "baselines", pytester.path / "baselines", ignore=figures)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
 
     def run(gpu, suite, wanted, *arguments, slower=None, by=1.3, ranks="2"):
         def answer(request):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from ddp_perf.system.gpu.gpus import find_gpus
 from tests.builders import FakeLauncher, make_capacity, make_launch
+from tests.projects import REPOSITORY, make_bare_project
 from tests.recordings import RecordedReader
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -20,19 +16,9 @@ def session(pytester, monkeypatch):
     """``session(machine, *arguments)`` runs a test of two cases there, gated by ``gates`` too.
     ``rank``: changes of every rank's result.
     """
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    make_bare_project(pytester, monkeypatch)
     shipped = (REPOSITORY / "bench_configs" / "mlp_scaling.yaml").read_text()
     config = pytester.path / "suite.yaml"
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
 
     def run(machine, *arguments, test="test_throughput", gates="", **rank):
         config.write_text(shipped.replace("tolerances: {", f"tolerances: {{{gates}"))

@@ -20,6 +20,7 @@ from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
 # extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
 _OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
+_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S  # of a launch that was never timed
 
 
 def interleave(
@@ -83,21 +84,19 @@ def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) ->
     """
     launches = sum(case.schedule.launches for case in cases)
     suites = len({case.suite for case in cases})
-    total_s, untimed, assumed = 0.0, 0, False
-    for case in cases:
-        seconds = launch_s(case, baselines[case.tier])
-        if seconds is None:
-            untimed += case.schedule.launches
-            assumed = assumed or case.tier == "gpu"
-            seconds = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S if case.tier == "gpu" else 0.0
-        total_s += case.schedule.launches * seconds
+    timed = [(case, launch_s(case, baselines[case.tier])) for case in cases]
+    least_s: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}
+    total_s = sum(
+        case.schedule.launches * (least_s[case.tier] if seconds is None else seconds)
+        for case, seconds in timed
+    )
+    untimed = [case for case, seconds in timed if seconds is None]
     what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
     if not total_s:
         return f"{what}, for how long a stored session will show"
     length = f"{what}, {'at least' if untimed else 'about'} {describe_duration(total_s)}"
-    if assumed:
-        least_s = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
-        length += f" ({untimed} were never timed: {least_s:g} s each is assumed)"
+    if assumed := sum(case.schedule.launches for case in untimed if case.tier == "gpu"):
+        length += f" ({assumed} were never timed: {_LEAST_ON_GPU_S:g} s each is assumed)"
     return length
 
 
