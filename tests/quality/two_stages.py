@@ -1,13 +1,13 @@
 """Measure the two stages of a session together: false alarms, what goes to pairs, what is found.
 
-    python tests/quality/two_stages.py [--trials N] [--seed N] [--only TEXT]
+    python tests/quality/two_stages.py [--trials N] [--cases N] [--seed N] [--only TEXT]
 
 Each trial is one session of a machine of its own: stored sessions, today's, and the pairs of the
 cases that today's verdicts send to them. The judges are those of the gate. One trial in four is
-repeated with one case that became slower. A session of 480 verdicts takes 24 times as long, so
-there are a quarter as many; so the last table gives the second stage alone, from 100,000 cases
-whose pairs are judged at the share of one of so many. It exits with 1 where the rate of a session
-is exceeded beyond chance. Spreads and machines were chosen with seed 1.
+judged again with one case that became slower. A session of 480 verdicts takes 24 times as long, so
+there are a quarter as many; the last table therefore has the second stage alone: how often pairs
+turn a case red, each with its share of the rate. It exits with 1 where the rate of a session is
+exceeded beyond chance. The machines were chosen with seed 1; docs/judging.md reports seed 2.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ RATE, TOLERANCE, OF_TIME = 0.01, 0.05, 0.75
 LOOKS = plan_pair_looks(24)
 SLOWER = (0.06, 0.075, 0.10, 0.50)  # 1.2, 1.5, 2 and 10 tolerances
 POWER_EVERY = LARGE_EVERY = 4
-CASES, CHUNK = 50, 20_000  # of the second stage alone: cases a trial, and at once
+CHUNK = 20_000  # cases of the second stage alone that are drawn at once
 SCREENED = (1, 5, 120)
 SLOW, TWO_MODES = (0.01, 0.2), (0.5, 0.1)
 # Two ranks on two shared cores: the spreads of step times in tests/quality/data/aa_pairs.jsonl.
@@ -93,9 +93,10 @@ PAIRS_TITLE = (
     f"The second stage alone, % of sessions with {', '.join(map(str, SCREENED))} screened cases:"
     "\nmachine | cases | " + " | ".join(map(str, SCREENED))
 )
-ALARMS_TITLE = (
-    "machine | sessions | false alarms, % | 1 % is | stage one, % | stage two, %"
-    " | sessions alone, % | to pairs: sessions, % | cases, % | pairs a case"
+TITLE = (
+    "machine: sessions | false alarms, % | of stage one | of stage two | sessions alone, %"
+    " | to pairs: sessions, % | cases, % | pairs a case | found: tries"
+    + "".join(f" | +{100 * by:g} %, alone → both" for by in SLOWER)
 )
 
 
@@ -105,16 +106,8 @@ class FirstStage:
     def __init__(self, machine: Machine, logs: Floats) -> None:
         self._figures = np.exp(logs)
         self._alpha = alpha_per_metric(RATE, len(METRICS) * machine.cases)
-        days = [str(day) for day in range(machine.stored)]
-        self._spreads = [
-            MachineSpread(
-                [
-                    CaseSessions(sessions=case[:-1].tolist(), days=days, tolerance=TOLERANCE)
-                    for case in metric
-                ]
-            )
-            for metric in self._figures
-        ]
+        self._spreads: dict[int, MachineSpread] = {}
+        self._priors: dict[tuple[int, int], SessionPrior] = {}
 
     def verdict(self, metric: int, case: int, factor: float = 1.0) -> Verdict:
         """Return the verdict of today's session, slower by the factor, at a quarter of the rate."""
@@ -136,17 +129,28 @@ class FirstStage:
             tolerance=TOLERANCE,
             alpha=share * self._alpha,
             reference=REFERENCE_SESSIONS,
-            prior=self._prior(metric, case, len(figures) - 1),
+            prior=self._prior(metric, case),
         )
 
-    def _prior(self, metric: int, case: int, stored: int) -> SessionPrior:
+    def _prior(self, metric: int, case: int) -> SessionPrior:
         """Return the prior as the gate takes it: an assumed one while little is known."""
-        prior, freedom = self._spreads[metric].prior(case), WIDE_DEFAULT.degrees_of_freedom
-        few = stored < LEAST_SESSIONS
-        if prior is None or (few and prior.degrees_of_freedom < freedom):
-            sd = metric_spec(METRICS[metric]).assumed_sd
-            return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
-        return prior
+        if (metric, case) not in self._priors:
+            prior, freedom = self._spread(metric).prior(case), WIDE_DEFAULT.degrees_of_freedom
+            few = self._figures.shape[2] - 1 < LEAST_SESSIONS
+            if prior is None or (few and prior.degrees_of_freedom < freedom):
+                sd = metric_spec(METRICS[metric]).assumed_sd
+                prior = SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
+            self._priors[metric, case] = prior
+        return self._priors[metric, case]
+
+    def _spread(self, metric: int) -> MachineSpread:
+        if metric not in self._spreads:
+            cases = self._figures[metric, :, :-1].tolist()
+            days = [str(day) for day in range(len(cases[0]))]
+            self._spreads[metric] = MachineSpread(
+                [CaseSessions(sessions=case, days=days, tolerance=TOLERANCE) for case in cases]
+            )
+        return self._spreads[metric]
 
 
 def could_be_red(figures: Floats) -> bool:
@@ -308,18 +312,23 @@ def _sum(counts: Iterable[Counter[str]]) -> Counter[str]:
     return total
 
 
-def row_of_alarms(machine: Machine, counted: Counter[str]) -> str:
-    """Return a row: alarms of both stages, of each, of the sessions alone; what goes to pairs."""
-    trials = counted["sessions"]
-    alarms = [with_interval(counted[what], trials, 2) for what in ("both", "alone")]
-    each = [f"{100 * counted[what] / trials:.2f}" for what in ("first", "second")]
-    sent = [
+def row(machine: Machine, counted: Counter[str]) -> str:
+    """Return a row: alarms of both stages and of each, what goes to pairs, and what is found."""
+    trials, tries = counted["sessions"], counted["tries"]
+    cells = [
+        f"{machine.name}: {trials}",
+        f"{with_interval(counted['both'], trials, 2)} {inside(counted['both'], trials)}",
+        *(f"{100 * counted[what] / trials:.2f}" for what in ("first", "second")),
+        with_interval(counted["alone"], trials, 2),
         f"{100 * counted['to_pairs'] / trials:.0f}",
         f"{100 * counted['screened'] / (trials * machine.cases):.1f}",
         f"{counted['pairs'] / max(1, counted['screened']):.1f}",
+        str(tries),
     ]
-    cells = [machine.name, str(trials), alarms[0], inside(counted["both"], trials), *each]
-    return " | ".join([*cells, alarms[1], *sent])
+    for by in SLOWER:
+        alone = 100 * counted[f"alone {by}"] / tries
+        cells.append(f"{alone:.0f} → {with_interval(counted[f'both {by}'], tries, 0)}")
+    return " | ".join(cells)
 
 
 def inside(alarms: int, trials: int) -> str:
@@ -329,40 +338,26 @@ def inside(alarms: int, trials: int) -> str:
     return "shown" if share_found(alarms, trials).interval[1] <= RATE else "not contradicted"
 
 
-def row_of_found(machine: Machine, counted: Counter[str]) -> str:
-    """Return a row: what the sessions alone find of each slow-down, and what both stages do."""
-    tries = counted["tries"]
-    cells = [machine.name, str(tries)]
-    for by in SLOWER:
-        alone = 100 * counted[f"alone {by}"] / tries
-        cells.append(f"{alone:.0f} → {with_interval(counted[f'both {by}'], tries, 0)}")
-    return " | ".join(cells)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=2000, help="sessions a row (%(default)s)")
+    parser.add_argument(
+        "--cases", type=int, default=100_000, help="of a row of pairs (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of all simulations (%(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="machines with it")
     options = parser.parse_args()
-    found, broken = [], []
-    print(ALARMS_TITLE)
-    for machine in MACHINES:
-        if options.only not in machine.name:
-            continue
+    broken: list[str] = []
+    print(TITLE)
+    for machine in (one for one in MACHINES if options.only in one.name):
         trials = options.trials // (LARGE_EVERY if machine.cases > 100 else 1)
         counted = count(machine, options.seed, trials)
-        print(row_of_alarms(machine, counted), flush=True)
-        found.append(row_of_found(machine, counted))
-        if inside(counted["both"], trials) == "EXCEEDED":
-            broken.append(machine.name)
-    print("\nFound by the sessions alone → by both stages, %:")
-    print(" | ".join(["machine", "sessions", *(f"+{100 * by:g} %" for by in SLOWER)]))
-    print("\n".join(found))
+        print(row(machine, counted), flush=True)
+        broken += [machine.name] if inside(counted["both"], trials) == "EXCEEDED" else []
     print(f"\n{PAIRS_TITLE}")
     for machine in (one for one in RESTLESS if options.only in one.name):
-        row, holds = row_of_pairs(machine, options.seed, CASES * options.trials)
-        print(row, flush=True)
+        text, holds = row_of_pairs(machine, options.seed, options.cases)
+        print(text, flush=True)
         broken += [] if holds else [f"{machine.name}: pairs"]
     print("\n".join(["\nBroken:", *broken]) if broken else "\nNo rate is exceeded.")
     return 1 if broken else 0
