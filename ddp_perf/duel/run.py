@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.duel.case_run import CaseRun
 from ddp_perf.duel.cases import MatchedCases
 from ddp_perf.duel.conditions import differences, option_differences, side_conditions
@@ -36,10 +38,13 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     matched: MatchedCases
     budget_s: float = DEFAULT_BUDGET_S
-    tolerance: float = DEFAULT_TOLERANCE
+    tolerance: float | None = DEFAULT_TOLERANCE  # None: that of each metric of the case
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
     seed: int | None = None  # of the order of launches; None: another one each time
     counts: bool = True  # count the steps of both sides; False: it was done before
+    # Launches of one side just before, by case id: they take the place of the calibration's own.
+    calibrated: Mapping[str, Sequence[LaunchResult]] = {}
+    injections: tuple[Injection, ...] = ()  # they slow the ranks of side B on purpose
 
 
 def run_duel(
@@ -86,7 +91,16 @@ class _DuelRun:
         self._start = time.monotonic()
         self._start_s = 0.0  # of the servers of both sides
         self._measured_s: float | None = None  # until the counts began; None: they did not
-        self._runs = {cases.id: CaseRun(cases, a, b) for cases in request.matched.cases}
+        self._runs = {
+            cases.id: CaseRun(
+                cases,
+                a,
+                b,
+                calibrated=request.calibrated.get(cases.id, ()),
+                injections=request.injections,
+            )
+            for cases in request.matched.cases
+        }
         self._tree = WatchedTree(a.prepared, b.prepared, request.matched.cases)
         self._conditions: dict[SideName, SideConditions] = {}
         self._alpha = request.false_alarm_rate
@@ -116,7 +130,7 @@ class _DuelRun:
         """Run launches of side A alone, and plan each case by it. Raises BudgetError."""
         for number in range(CALIBRATION_LAUNCHES):
             for run in self._runs.values():
-                if run.is_open:
+                if run.is_open and number >= run.calibrated:
                     run.calibrate(number)
                     self._on_update(self.duel())
                     check_room(

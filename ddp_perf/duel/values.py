@@ -30,6 +30,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # for people: "main (3f2a1c9)"
     commit: str | None = None  # full hash of a revision; of the tree: HEAD, if it is in git
     changed: bool | None = None  # the tree has edits that are not committed; None: unknown
+    patch: str | None = None  # a file: what a stored session's code had beyond the commit
 
 
 class PreparedSide(msgspec.Struct, frozen=True, kw_only=True):

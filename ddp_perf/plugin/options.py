@@ -30,6 +30,7 @@ from ddp_perf.plugin.option_values import (
     parse_seconds,
     parse_sizes,
     parse_slow_down,
+    parse_time,
     parse_whole,
 )
 from ddp_perf.plugin.suggestions import suggest_options
@@ -55,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     injections: tuple[Injection, ...]
     policy: Policy
+    settle_s: float  # for the second stage of the verdicts; 0: none
     against: Against | None  # None: stored baselines judge
 
 
@@ -73,6 +75,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "ddp_baselines", "directory of baseline files (default: baselines)", default="baselines"
     )
     parser.addini("ddp_machine", "pool of like hosts (see --ddp-machine)", default="")
+    parser.addini("ddp_settle", "time to settle (see --ddp-settle; default: 0)", default="0")
+    parser.addini(
+        "ddp_accept_improvements",
+        "a settled improvement becomes the level of its case, so that losing it is red"
+        " (default: true)",
+        type="bool",
+        default=True,
+    )
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -211,6 +221,14 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " them took SECONDS (default: 60; 0: no further launches)",
     )
     group.addoption(
+        "--ddp-settle",
+        type=parse_time,
+        metavar="TIME",
+        help="settle what is undecided and may be slower: launch the code of the stored session"
+        " beside today's until it is decided, for TIME at most, as in 90s or 3m, and then search"
+        " for the commit (default: ddp_settle of pytest.ini; 0: neither)",
+    )
+    group.addoption(
         "--ddp-profile",
         nargs="?",
         const=3,
@@ -288,7 +306,9 @@ def read_options(config: pytest.Config) -> Options:
             reason=reason,
             begins=not (value("ddp_strict") and save_mode == "append"),
             profile_steps=value("ddp_profile"),
+            accept_improvements=config.getini("ddp_accept_improvements"),
         ),
+        settle_s=_settle_s(config),
         against=against,
     )
 
@@ -315,6 +335,16 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
+
+
+def _settle_s(config: pytest.Config) -> float:
+    typed: float | None = config.getoption("ddp_settle")
+    if typed is not None:
+        return typed
+    try:
+        return parse_time(config.getini("ddp_settle"))
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"ddp_settle: {error}") from None
 
 
 def _machine_of_ini(name: str) -> str | None:

@@ -8,7 +8,7 @@ import functools
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import pytest
@@ -26,6 +26,7 @@ from ddp_perf.plugin.each_node import check_nodes, check_pool
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.plugin.settling import make_settling, session_code
 from ddp_perf.plugin.work.report import WorkReportWriter
 from ddp_perf.render.units import counted, without_figures
 from ddp_perf.session.gate.published import targets_of
@@ -41,6 +42,10 @@ from ddp_perf.work.session import Saving, WorkSession
 from ddp_perf.work.store import WorkStore
 from ddp_perf.work.values import CountedCase
 from ddp_perf.workloads.corpus import check_texts
+
+if TYPE_CHECKING:
+    from ddp_perf.session.measure.code import SessionCode
+    from ddp_perf.session.measure.second_stage import Settle
 
 
 class DdpSession:
@@ -76,6 +81,8 @@ class DdpSession:
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
+        self._config = config
+        self._suites = tuple(suites)
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
@@ -317,7 +324,7 @@ class DdpSession:
                 cases=tuple(cases),
                 requested=frozenset(id_ for of, id_ in self._asserted if of == suite),
                 earlier=self.results.get(suite),
-                alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
+                alpha=alpha_per_metric(self._rate_of_sessions(), self._gated),
                 policy=self.options.policy,
                 command=self.command,
                 commands={
@@ -332,6 +339,33 @@ class DdpSession:
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
             other_work=self._other_work,
+            code=self._code,
+            settle=self._settle,
+        )
+
+    def _rate_of_sessions(self) -> float:
+        """Return the error rate of the stored sessions' rule, if the second stage has the rest."""
+        from ddp_perf.stats.rule.two_stages import OF_SESSION
+
+        rate = self.options.false_alarm_rate
+        return rate * OF_SESSION if self.options.settle_s else rate
+
+    @functools.cached_property
+    def _code(self) -> SessionCode:
+        """Today's code, as it is before the first launch."""
+        return session_code(self._config, self.options)
+
+    @functools.cached_property
+    def _settle(self) -> Settle | None:
+        return make_settling(
+            self.options,
+            self.capacity,
+            self._progress,
+            self._store,
+            self._code,
+            root=self._root,
+            suites=self._suites,
+            cases=[case for row in self._planned.values() for case in row],
         )
 
     def _other_work(self, case: Case) -> str | None:

@@ -14,6 +14,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EXACT, NODES, STRUCTURE
 from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
 from ddp_perf.stats.link.model import Link
@@ -96,6 +97,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: dict[str, Measurement] = {}
     explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
+    settled: dict[str, Settled] = {}  # by case id: what the second stage found
+    unkept: str | None = None  # why the code of this session cannot run again, with the remedy
     profiles: dict[str, CaseProfile] = {}  # by case id
     command: str = ""  # the shell command that measured the session; "": an older file
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
@@ -122,6 +125,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             links=(),
             misfit=None,
             explanations={},
+            settled={},
             asserted=None,
             save_mode=None,
             saved={},
@@ -169,11 +173,11 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""
-        if self.is_settled(finding):
+        if self.is_resolved(finding):
             return False
         return finding.case_id in self.not_saved or self._is_left_out(finding)
 
-    def is_settled(self, finding: Finding) -> bool:
+    def is_resolved(self, finding: Finding) -> bool:
         """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
         accepted = self.save_mode == "accept" and outcome in FAILING

@@ -44,7 +44,7 @@ def _waiting_lines(result: SuiteResult) -> list[str]:
 
 
 def _waits(result: SuiteResult, finding: Finding) -> bool:
-    is_first = finding.verdict.outcome is Outcome.NO_BASELINE and result.is_settled(finding)
+    is_first = finding.verdict.outcome is Outcome.NO_BASELINE and result.is_resolved(finding)
     return is_waiting(finding) or is_first
 
 
