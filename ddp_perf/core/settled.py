@@ -8,7 +8,7 @@ from ddp_perf.core.work import Site
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What the second stage found of one case. Its verdicts are those of the findings."""
+    """The findings of the second stage on one case. Its verdicts are in the suite's findings."""
 
     reference: str | None  # date of the stored session; None: no stored session has its code
     label: str = ""  # the same for people, with the commit

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ddp_perf.config.loading import find_suites, suite_file
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
@@ -16,6 +18,14 @@ from ddp_perf.duel.touched import CaseSources
 from ddp_perf.errors import ConfigError
 from ddp_perf.launch.rank_packages import RANK_PACKAGES
 from ddp_perf.system.packages import versions_behind
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's tree: its root, its suite files, and where ranks import from."""
+
+    root: Path
+    suites: tuple[Path, ...]
+    import_paths: tuple[str, ...]
 
 
 def sources_of(

@@ -1,4 +1,4 @@
-"""What a pytest session remembers of its code, and its second stage."""
+"""The code that a pytest session remembers, and its second stage."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make_settling(
     if options.cluster.each_node:
         return None
     # Imported here: judging needs scipy, a third of a second that collection can do without.
-    from ddp_perf.settle.references import Project
+    from ddp_perf.duel.sources import Project
     from ddp_perf.settle.settling import SettleRequest, Settling
 
     return Settling(

@@ -1,4 +1,4 @@
-"""What a slower case does otherwise than the reference, in words."""
+"""The differences of a slower case from the reference, in words."""
 
 from __future__ import annotations
 

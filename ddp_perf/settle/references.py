@@ -14,7 +14,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.changed_files import repository_root
-from ddp_perf.duel.sources import sources_of
+from ddp_perf.duel.sources import Project, sources_of
 from ddp_perf.duel.touched import touched_cases
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.render.units import change_text, field_changes
@@ -30,14 +30,6 @@ from ddp_perf.system.code_state import (
 
 _OFF_LEVEL = {Outcome.REGRESSION, Outcome.SUSPECT}
 _SOFTWARE = ("python", "torch", "cuda", "cudnn", "nccl", "blas")
-
-
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's tree: its root, its suite files, and where ranks import from."""
-
-    root: Path
-    suites: tuple[Path, ...]
-    import_paths: tuple[str, ...]
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +59,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed since a reference: of the code, of the other software, and of the machine."""
+    """The changes since a reference: of the code, of the other software, and of the machine."""
 
     code: tuple[str, ...] | None  # None: it is unknown
     lines: tuple[str, ...] = ()  # of the files that the case reads: "model.py:12: x = y.clone()"

@@ -16,10 +16,11 @@ from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.figures import figures_of
 from ddp_perf.duel.room import MARGIN
+from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import CaseDuel, Duel
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.causes import causes_of
-from ddp_perf.settle.references import Changed, Project, Reference, references, what_changed
+from ddp_perf.settle.references import Changed, Reference, references, what_changed
 from ddp_perf.settle.suspects import SERVERS_S, Suspect
 from ddp_perf.settle.verdicts import (
     machine_texts,
@@ -41,12 +42,12 @@ class SettledSuite:
         store: BaselineStore,
         *,
         state: CodeState | None,
-        injected: bool,
+        blind: bool,
     ) -> None:
         self.result = result
         self._baseline = baseline
         self._state = state  # of today's code; None: it is unknown
-        self._injected = injected  # its ranks were slowed on purpose
+        self._blind = blind  # that nothing changed is no verdict
         self._project = project
         self._store = store
 
@@ -59,7 +60,7 @@ class SettledSuite:
         for case in cases:
             known = self._references(case)
             changed = self._changed(case, known[0]) if known else None
-            if changed is not None and changed.is_nothing and not self._injected:
+            if changed is not None and changed.is_nothing and not self._blind:
                 self._note_unchanged(case, known[0], changed)
             else:
                 others.append(case)

@@ -16,13 +16,14 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.run import DuelRequest, run_duel
+from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel
 from ddp_perf.errors import BudgetError, DdpPerfError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.settle.references import Project, Reference
+from ddp_perf.settle.references import Reference
 from ddp_perf.settle.settled_suite import SettledSuite
-from ddp_perf.settle.sides import both_sides_open
+from ddp_perf.settle.sides import Sides, both_sides_open
 from ddp_perf.settle.suspects import Suspect, fitting
 from ddp_perf.stats.rule.two_stages import rate_of_pairs
 from ddp_perf.system.capacity import Capacity
@@ -32,14 +33,15 @@ _OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
 
 
 class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session settles with: its time, its error rate, and today's code."""
+    """The means of a session to settle: its time, its error rate, and today's code."""
 
     budget_s: float  # of the whole session; 0: nothing is launched
     false_alarm_rate: float  # of the whole session, over both stages
     cases: int  # of the whole session
     state: CodeState | None  # of today's code; None: it is unknown
     overrides: Overrides
-    injections: tuple[Injection, ...] = ()
+    injections: tuple[Injection, ...] = ()  # they slow the ranks of today's code on purpose
+    blind: bool = False  # code that did not change is launched, too: an audit hides what it did
 
 
 class Settling:
@@ -54,6 +56,7 @@ class Settling:
         *,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        sides: Sides = both_sides_open,
     ) -> None:
         self._request = request
         self._project = project
@@ -61,6 +64,7 @@ class Settling:
         self._capacity = capacity
         self._say = say
         self._clock = clock
+        self._sides = sides
         self._left_s = request.budget_s
         self._left_cases = request.cases
 
@@ -81,7 +85,7 @@ class Settling:
             self._project,
             self._store,
             state=self._request.state,
-            injected=bool(self._request.injections),
+            blind=self._request.blind or bool(self._request.injections),
         )
         changed = suite.without_unchanged(cases)
         on_partial(suite.result)
@@ -141,7 +145,7 @@ class Settling:
         problem: str | None = None
         needed_s: float | None = None
         try:
-            with both_sides_open(reference, self._project, say=self._say) as (a, b):
+            with self._sides(reference, self._project, self._say) as (a, b):
                 request = DuelRequest(
                     matched=match_cases(
                         a.prepared,

@@ -12,14 +12,21 @@ from ddp_perf.duel.launchers import side_launcher
 from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.sides.parsing import parse_side
 from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import PreparedSide, Side
-from ddp_perf.settle.references import Project, Reference
+from ddp_perf.settle.references import Reference
 from ddp_perf.system.variables import training_variables
+
+# Opens the code of a reference and today's; its last argument receives lines for people.
+Sides = Callable[
+    [Reference, Project, Callable[[str], None]],
+    contextlib.AbstractContextManager[tuple[OpenSide, OpenSide]],
+]
 
 
 @contextlib.contextmanager
 def both_sides_open(
-    reference: Reference, project: Project, *, say: Callable[[str], None]
+    reference: Reference, project: Project, say: Callable[[str], None]
 ) -> Iterator[tuple[OpenSide, OpenSide]]:
     """Yield the code of the reference and today's, on a machine that is leased already.
 

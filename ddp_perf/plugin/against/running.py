@@ -12,9 +12,10 @@ from typing import NoReturn
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel, Side
 from ddp_perf.plugin.against.report import DuelReportWriter
-from ddp_perf.plugin.against.session import AgainstSession, Project
+from ddp_perf.plugin.against.session import AgainstSession
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.render.units import counted, describe_duration

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.duel.changed_files import changed_files, repository_root
 from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sources import sources_of
+from ddp_perf.duel.sources import Project, sources_of
 from ddp_perf.duel.touched import Touched, touched_cases
 from ddp_perf.duel.values import CaseDuel, Duel, Side
 from ddp_perf.errors import ConfigError, DdpPerfError
@@ -20,14 +19,6 @@ from ddp_perf.render.units import counted
 
 # Runs the duel of the cases; its last argument receives what is finished after each pair.
 Run = Callable[[Side, Side, Sequence[Case], Callable[[Duel], None]], Duel]
-
-
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's tree, which is side B."""
-
-    root: Path
-    suites: tuple[Path, ...]
-    import_paths: tuple[str, ...]
 
 
 class AgainstSession:

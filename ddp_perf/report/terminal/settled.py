@@ -1,4 +1,4 @@
-"""What the second stage of a session found, as lines of text."""
+"""The findings of the second stage of a session, as lines of text."""
 
 from __future__ import annotations
 
