@@ -49,8 +49,8 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
     try:
         top = Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
         commit = _git(top, "rev-parse", "--verify", "HEAD^{commit}").strip()
-    except CodeStateError:
-        return "it is not in a git repository with a commit; git init, and commit it"
+    except CodeStateError as error:
+        return f"it is in no git repository with a commit ({error}); git init, and commit it"
     try:
         with _scratch(top, with_index=True) as git:
             return _read(git, top, commit, [path.resolve() for path in leave_out])
