@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +39,13 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     state: CodeState
     environment: Environment
     patch: Path  # it may be missing
+    packages: str | None = None  # "torch==2.12.0": only they changed, so only they are replaced
 
     @property
     def label(self) -> str:
         changed = ", with changes" if self.state.patch else ""
-        return f"the session of {self.date[:10]} ({self.state.commit[:8]}{changed})"
+        packages = f", with {self.packages}" if self.packages else ""
+        return f"the session of {self.date[:10]} ({self.state.commit[:8]}{changed}{packages})"
 
     def obstacle(self, root: Path) -> str | None:
         """Return why its code cannot be put together here, with the remedy, or None."""
@@ -65,6 +67,13 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()  # of the files that the case reads: "model.py:12: x = y.clone()"
     software: tuple[str, ...] | None  # None: the session states no packages
     machine: tuple[str, ...]
+    # Of the packages that changed: the versions of the reference, as pip requires them.
+    packages: tuple[str, ...] = ()
+
+    @property
+    def are_packages(self) -> bool:
+        """True if packages changed, and no file that the case reads."""
+        return self.code == () and bool(self.packages)
 
     @property
     def is_nothing(self) -> bool:
@@ -112,7 +121,15 @@ def what_changed(
         lines=edits.lines,
         software=software,
         machine=tuple(machine),
+        packages=tuple(_older_packages(before, here)) if known else (),
     )
+
+
+def _older_packages(before: Environment, here: Environment) -> Iterator[str]:
+    """Yield the packages of the reference that have other versions here."""
+    for name in sorted(before.packages.keys() & here.packages.keys()):
+        if before.packages[name] != here.packages[name]:
+            yield f"{name}=={before.packages[name]}"
 
 
 def _software_changes(before: Environment, here: Environment) -> Sequence[str]:

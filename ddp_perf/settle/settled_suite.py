@@ -16,8 +16,11 @@ from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.figures import figures_of
 from ddp_perf.duel.room import MARGIN
+from ddp_perf.duel.sides.requirements import parse_requirements
+from ddp_perf.duel.sides.virtual_environment import is_installed
 from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import CaseDuel, Duel
+from ddp_perf.errors import SideError
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.causes import causes_of
 from ddp_perf.settle.references import Changed, Reference, references, what_changed
@@ -103,13 +106,20 @@ class SettledSuite:
             why = problem or next(iter(skipped), "no stored session has the state of its code")
             self._note(case.id, Settled(reference=None, problem=why))
             return None
+        changed = self._changed(case, runnable[0])
+        if changed.are_packages:
+            spec = ",".join(changed.packages)
+            if not _is_at_hand(spec):
+                self._note(case.id, _not_installed(runnable[0], changed, spec))
+                return None
+            runnable = [msgspec.structs.replace(runnable[0], packages=spec)]
         launches = self.result.measurements[case.id].launches
         return Suspect(
             case=case,
             suspicion=suspicion,
             launch_s=statistics.median(launch.wall_s for launch in launches),
             references=tuple(runnable),
-            changed=self._changed(case, runnable[0]),
+            changed=changed,
             skipped=tuple(skipped),
         )
 
@@ -253,6 +263,24 @@ def _not_here(case: Case) -> str | None:
     if case.launcher != "forkserver" or case.nodes > 1:
         return "a stored session's code is launched on this machine alone, by the forkserver"
     return None
+
+
+def _is_at_hand(spec: str) -> bool:
+    try:
+        return is_installed(parse_requirements(spec))
+    except SideError:  # there is no cache
+        return False
+
+
+def _not_installed(reference: Reference, changed: Changed, spec: str) -> Settled:
+    return Settled(
+        reference=reference.date,
+        label=reference.label,
+        commit=reference.state.commit,
+        changed=changed.texts,
+        problem=f"only packages changed, and nothing is downloaded to settle it: ddp-perf duel"
+        f" {spec} compares them",
+    )
 
 
 def _why_not(one: CaseDuel | None, missing: str | None, problem: str | None) -> str:

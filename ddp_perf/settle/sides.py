@@ -32,7 +32,25 @@ def both_sides_open(
 
     Raises SideError.
     """
-    before = Side(
+    with contextlib.ExitStack() as stack:
+        prepared = [
+            stack.enter_context(
+                prepare(side, project.root, on_progress=say, import_paths=project.import_paths)
+            )
+            for side in (_before(reference, project), parse_side(".", "B", project.root))
+        ]
+        a, b = _with_variables(prepared[0], reference), prepared[1]
+        sides = [OpenSide(side, side_launcher(side)) for side in (a, b)]
+        for side in sides:
+            stack.enter_context(contextlib.closing(side.launcher))
+        yield sides[0], sides[1]
+
+
+def _before(reference: Reference, project: Project) -> Side:
+    """Return the reference as a side: its code or, if that is today's, its packages."""
+    if reference.packages is not None:
+        return parse_side(reference.packages, "A", project.root)
+    return Side(
         name="A",
         spec=reference.date,
         kind="revision",
@@ -40,18 +58,6 @@ def both_sides_open(
         commit=reference.state.commit,
         patch=str(reference.patch) if reference.state.patch else None,
     )
-    with contextlib.ExitStack() as stack:
-        prepared = [
-            stack.enter_context(
-                prepare(side, project.root, on_progress=say, import_paths=project.import_paths)
-            )
-            for side in (before, parse_side(".", "B", project.root))
-        ]
-        a, b = _with_variables(prepared[0], reference), prepared[1]
-        sides = [OpenSide(side, side_launcher(side)) for side in (a, b)]
-        for side in sides:
-            stack.enter_context(contextlib.closing(side.launcher))
-        yield sides[0], sides[1]
 
 
 def _with_variables(side: PreparedSide, reference: Reference) -> PreparedSide:

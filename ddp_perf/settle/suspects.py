@@ -33,10 +33,15 @@ def fitting(waiting: Sequence[Suspect], left_s: float) -> list[Suspect]:
     batch: list[Suspect] = []
     left_s -= SERVERS_S
     for one in waiting:
-        if one.references[0].state.tree != waiting[0].references[0].state.tree:
+        if _code(one) != _code(waiting[0]):
             continue
         if MARGIN * one.first_look_s > left_s:
             break
         left_s -= MARGIN * one.first_look_s
         batch.append(one)
     return batch
+
+
+def _code(one: Suspect) -> tuple[str | None, str | None]:
+    """Return what names the code of its reference: the tree, and the packages."""
+    return one.references[0].state.tree, one.references[0].packages
