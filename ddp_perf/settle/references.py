@@ -12,6 +12,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.changed_files import repository_root
 from ddp_perf.duel.sources import Project, sources_of
@@ -88,18 +89,24 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 def references(stored: CaseBaseline, store: BaselineStore) -> list[Reference]:
     """Return the sessions of the level in force that have their code, the oldest first."""
     since = max((entry.date for entry in stored.log), default="")
-    found = []
-    for session in stored.sessions:
-        environment = session.environment
-        commit, tree = environment.commit, environment.tree
-        off_level = _OFF_LEVEL & {*session.verdicts.values()}
-        if session.date < since or off_level or commit is None or tree is None:
-            continue
-        path = store.patch_path(tree)
-        patch = path.read_bytes() if path.is_file() else b""
-        state = CodeState(commit=commit.rstrip("+"), tree=tree, patch=patch)
-        found.append(Reference(date=session.date, state=state, environment=environment, patch=path))
-    return found
+    at_level = (
+        session
+        for session in stored.sessions
+        if session.date >= since and not _OFF_LEVEL & {*session.verdicts.values()}
+    )
+    found = (reference_of(session, store) for session in at_level)
+    return [one for one in found if one is not None]
+
+
+def reference_of(session: Session, store: BaselineStore) -> Reference | None:
+    """Return the session with its code, or None if it states none."""
+    commit, tree = session.environment.commit, session.environment.tree
+    if commit is None or tree is None:
+        return None
+    path = store.patch_path(tree)
+    patch = path.read_bytes() if path.is_file() else b""
+    state = CodeState(commit=commit.rstrip("+"), tree=tree, patch=patch)
+    return Reference(date=session.date, state=state, environment=session.environment, patch=path)
 
 
 def what_changed(

@@ -23,7 +23,13 @@ from ddp_perf.duel.values import CaseDuel, Duel
 from ddp_perf.errors import SideError
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.causes import causes_of
-from ddp_perf.settle.references import Changed, Reference, references, what_changed
+from ddp_perf.settle.references import (
+    Changed,
+    Reference,
+    reference_of,
+    references,
+    what_changed,
+)
 from ddp_perf.settle.suspects import SERVERS_S, Suspect
 from ddp_perf.settle.verdicts import (
     machine_texts,
@@ -129,9 +135,8 @@ class SettledSuite:
         step = self.result.finding(case.id, STEP_TIME.name)
         if not red or step is None or step.verdict.outcome is not Outcome.REGRESSION:
             return False
-        now, then = self._state, red[-1].environment
-        same = now is not None and now.tree is not None and now.tree == then.tree
-        return same and then.packages == self.result.environment.packages
+        newest = reference_of(red[-1], self._store)
+        return newest is not None and self._changed(case, newest).is_nothing
 
     def _note_unchanged(self, case: Case, reference: Reference, changed: Changed) -> None:
         own = self._findings(case.id)
@@ -222,7 +227,7 @@ class SettledSuite:
                 label=one.references[0].label,
                 changed=one.changed.texts,
                 needed_s=MARGIN * (SERVERS_S + one.first_look_s),
-                problem="the time to settle was over",
+                problem="there was no time for it",
             )
             self._note(one.case.id, settled)
 
