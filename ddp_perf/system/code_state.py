@@ -55,7 +55,7 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
         with _scratch(top, with_index=True) as git:
             return _read(git, top, commit, [path.resolve() for path in leave_out])
     except CodeStateError as error:
-        return CodeState(commit=commit, tree=None, problem=str(error))
+        return CodeState(commit=commit, tree=None, problem=_printable(str(error)))
 
 
 def changed_between(directory: Path, before: CodeState, after: CodeState) -> tuple[str, ...]:
@@ -80,24 +80,30 @@ def changed_lines(
     """
     with _scratch(_top(directory), with_index=False) as git:
         trees = [_put_together(git, state) for state in (before, after)]
-        text = git("diff-tree", "-r", "-p", "-U0", "--no-renames", *trees, "--", *files)
-    return tuple(_lines_of(text))
+        compare = ("--literal-pathspecs", "diff-tree", "-r", "-p", "-U0", "--no-renames", *trees)
+        # One by one: git quotes names in a patch.
+        patches = {file: git(*compare, "--", file) for file in files}
+    found = (line for file, patch in patches.items() for line in _lines_of(file, patch))
+    return tuple(map(_printable, found))
 
 
-def _lines_of(patch: str) -> Iterator[str]:
+def _lines_of(file: str, patch: str) -> Iterator[str]:
     """Yield the new lines of a patch without context, and the places of those that are gone."""
-    file, number = "", 0
-    for line in patch.splitlines():
-        if line.startswith(("--- ", "+++ ")):
-            file = line[6:] if line.startswith("+++ b/") else file
-        elif hunk := _HUNK.match(line):
+    number = None  # before the first hunk
+    for line in patch.split("\n"):
+        if hunk := _HUNK.match(line):
             number, count = int(hunk[1]), int(hunk[2] or 1)
             if count == 0:
                 yield f"{file}:{number}: lines were removed below it"
-        elif line.startswith("+"):
+        elif number is not None and line.startswith("+"):
             if line[1:].strip():
                 yield f"{file}:{number}: {line[1:].strip()}"
             number += 1
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be written as UTF-8: bytes that are none are replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def has_commit(directory: Path, commit: str) -> bool:
