@@ -20,6 +20,7 @@ from ddp_perf.system.git import WITHOUT_WRITERS, of_directory
 
 _MOST_READ = 8 * 2**20  # bytes of all files that differ from the commit
 _MOST_KEPT = 2**20  # bytes of a patch: it is kept beside the baseline
+_NO_COMMIT = ("not a git repository", "Needed a single revision")  # what git then writes
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 _CACHES = {"__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"}
 
@@ -49,8 +50,10 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
     try:
         top = Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
         commit = _git(top, "rev-parse", "--verify", "HEAD^{commit}").strip()
-    except CodeStateError:
-        return "it is not in a git repository with a commit; git init, and commit it"
+    except CodeStateError as error:
+        if any(text in str(error) for text in _NO_COMMIT):
+            return "it is not in a git repository with a commit; git init, and commit it"
+        return str(error)
     try:
         with _scratch(top, with_index=True) as git:
             return _read(git, top, commit, [path.resolve() for path in leave_out])
@@ -227,6 +230,7 @@ def _run(directory: Path, words: Sequence[str], given: bytes, environ: dict[str,
     except OSError as error:
         raise CodeStateError(f"git cannot be started: {error.strerror}") from None
     if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise CodeStateError(f"git {words[0]}: {lines[0] if lines else 'failed'}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["failed"]
+        remedy = next((line.strip() for line in lines if "--add safe.directory" in line), None)
+        raise CodeStateError(f"git {words[0]}: {lines[0]}" + (f"; run {remedy}" if remedy else ""))
     return done.stdout
