@@ -132,7 +132,7 @@ class _Git:
         self._environ = {
             "GIT_INDEX_FILE": str(scratch / "index"),
             "GIT_OBJECT_DIRECTORY": str(scratch / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((top / objects).resolve()),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted((top / objects).resolve()),
         }
         (scratch / "objects").mkdir()
 
@@ -141,6 +141,12 @@ class _Git:
 
     def read(self, *words: str, given: bytes = b"") -> bytes:
         return _run(self._top, words, given, self._environ)
+
+
+def _quoted(path: Path) -> str:
+    """Quote a path for a list of paths, which colons separate."""
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 @contextlib.contextmanager
@@ -173,8 +179,8 @@ def _read(git: _Git, top: Path, commit: str, leave_out: Sequence[Path]) -> CodeS
 
 
 def _counts(top: Path, name: str, leave_out: Sequence[Path]) -> bool:
-    path = top / name
-    return not (_CACHES & {*path.parts}) and not any(map(path.is_relative_to, leave_out))
+    is_cache = bool(_CACHES & {*Path(name).parts})
+    return not is_cache and not any(map((top / name).is_relative_to, leave_out))
 
 
 def _size(path: Path) -> int:
