@@ -154,7 +154,8 @@ def _scratch(top: Path, *, with_index: bool) -> Iterator[_Git]:
     index = top / _git(top, "rev-parse", "--git-path", "index").removesuffix("\n")
     with tempfile.TemporaryDirectory() as temporary:
         if with_index and index.exists():
-            shutil.copyfile(index, Path(temporary, "index"))
+            # With its time: git reads files again that are not older than the index.
+            shutil.copy2(index, Path(temporary, "index"))
         yield _Git(top, Path(temporary))
 
 
