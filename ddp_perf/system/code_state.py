@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.render.units import counted
 from ddp_perf.system.git import WITHOUT_WRITERS, of_directory
 
 _MOST_READ = 8 * 2**20  # bytes of all files that differ from the commit
@@ -165,9 +166,9 @@ def _read(git: _Git, top: Path, commit: str, leave_out: Sequence[Path]) -> CodeS
     inner = next((name for name in names if name.endswith("/")), None)
     if inner is not None:
         raise CodeStateError(f"{inner} is a repository of its own; add it to .gitignore")
-    sizes = {name: _size(top / name) for name in names}
-    if sum(sizes.values()) > _MOST_READ:
-        raise CodeStateError(_too_large(sizes))
+    _check_submodules(git)
+    if sum(_size(top / name) for name in names) > _MOST_READ:
+        raise CodeStateError(_too_large(top, names))
     paths = b"\0".join(map(os.fsencode, names))
     git("update-index", "--add", "--remove", "-z", "--stdin", given=paths)
     tree = git("write-tree").strip()
@@ -175,8 +176,21 @@ def _read(git: _Git, top: Path, commit: str, leave_out: Sequence[Path]) -> CodeS
         return CodeState(commit=commit, tree=tree)
     patch = git.read("diff-index", "--cached", "--patch", "--binary", "--full-index", commit)
     if len(patch) > _MOST_KEPT:
-        raise CodeStateError(_too_large(sizes))
+        differ = git("diff-index", "--cached", "-z", "--name-only", "--no-renames", commit)
+        raise CodeStateError(_too_large(top, differ.split("\0")[:-1]))
     return CodeState(commit=commit, tree=tree, patch=patch)
+
+
+def _check_submodules(git: _Git) -> None:
+    """Raise CodeStateError if there is one: edits of its files do not change the tree's name."""
+    entries = git("ls-files", "-z", "--stage").split("\0")
+    found = next((entry for entry in entries if entry.startswith("160000 ")), None)
+    if found is not None:
+        name = found.partition("\t")[2]
+        raise CodeStateError(
+            f"{name} is a submodule, whose files would be missing; commit its files instead"
+            " (git subtree), or depend on it as an installed package"
+        )
 
 
 def _counts(top: Path, name: str, leave_out: Sequence[Path]) -> bool:
@@ -191,11 +205,13 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _too_large(sizes: dict[str, int]) -> str:
-    largest = max(sizes, key=lambda name: sizes[name], default="")
+def _too_large(top: Path, names: Sequence[str]) -> str:
+    sizes = {name: _size(top / name) for name in names}
+    largest = max(sizes, key=sizes.__getitem__)
+    verb = "is" if len(sizes) == 1 else "are"
     return (
-        f"{len(sizes)} files are not committed, and too large to be kept ({largest} has"
-        f" {sizes.get(largest, 0) / 2**20:.1f} MiB); commit them, or add them to .gitignore"
+        f"{counted(len(sizes), 'file')} {verb} not committed, and too large to be kept ({largest}"
+        f" has {sizes[largest] / 2**20:.1f} MiB); commit them, or add them to .gitignore"
     )
 
 
