@@ -59,7 +59,7 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
         with _scratch(top, with_index=True) as git:
             return _read(git, top, commit, [path.resolve() for path in leave_out])
     except CodeStateError as error:
-        return CodeState(commit=commit, tree=None, problem=_printable(str(error)))
+        return CodeState(commit=commit, tree=None, problem=printable(str(error)))
 
 
 def changed_between(directory: Path, before: CodeState, after: CodeState) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def changed_lines(
         # One by one: git quotes names in a patch.
         patches = {file: git(*compare, "--", file) for file in files}
     found = (line for file, patch in patches.items() for line in _lines_of(file, patch))
-    return tuple(map(_printable, found))
+    return tuple(map(printable, found))
 
 
 def _lines_of(file: str, patch: str) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _lines_of(file: str, patch: str) -> Iterator[str]:
             number += 1
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text that can be written as UTF-8: bytes that are none are replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
