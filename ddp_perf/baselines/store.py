@@ -155,6 +155,7 @@ class BaselineStore:
         path = self.patch_path(tree)
         with writing(self.directory, path):
             if path.is_file() and path.read_bytes() == patch:
+                path.touch()  # it is about to be named again
                 return
             path.parent.mkdir(exist_ok=True)
             replace_file(path, patch)

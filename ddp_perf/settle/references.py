@@ -26,6 +26,7 @@ from ddp_perf.system.code_state import (
     changed_between,
     changed_lines,
     has_commit,
+    printable,
     tree_of,
 )
 
@@ -176,4 +177,4 @@ def _edits(case: Case, before: CodeState, now: CodeState | None, project: Projec
         lines = changed_lines(project.root, before, now, read) if read else ()
     except (CodeStateError, DdpPerfError):
         return _Edits()
-    return _Edits((reason,), lines)
+    return _Edits((printable(reason),), lines)

@@ -21,6 +21,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.duel.figures import PairFigures, log_ratios, with_metric
 from ddp_perf.duel.values import CaseDuel, MetricDuel
+from ddp_perf.render.units import counted
 from ddp_perf.settle.references import Changed, Reference
 from ddp_perf.stats.rule.comparison import upper_t
 from ddp_perf.stats.rule.two_stages import settled_outcome, suspicion
@@ -57,13 +58,15 @@ def unchanged_verdict(finding: Finding, reference: Reference, changed: Changed) 
     was red before is mended: the slower code is gone.
     """
     verdict = finding.verdict
+    if not is_settleable(finding):
+        return finding
     whose = f"code, packages and options are those of {reference.label}"
     by_itself = finding.by_itself or verdict.outcome
     if verdict.outcome is Outcome.REGRESSION and by_itself is Outcome.REGRESSION:
         machine = f" ({', '.join(changed.machine)})" if changed.machine else ""
         reason = f"the machine: {whose}, so it is the machine that got slower{machine}; "
         return _replaced(finding, Outcome.REGRESSION, reason + verdict.reason)
-    if not (is_settleable(finding) and verdict.outcome in (*_OPEN, Outcome.REGRESSION)):
+    if verdict.outcome not in (*_OPEN, Outcome.REGRESSION):
         return finding
     return _replaced(finding, Outcome.PASS, f"unchanged: {whose}")
 
@@ -129,7 +132,7 @@ def _settled(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    text = f"settled beside {label}: {paired.pairs} pairs of launches"
+    text = f"settled beside {label}: {counted(paired.pairs, 'pair')} of launches"
     if paired.ratio is None:
         return f"{text}, too few"
     share = f"{100 * (paired.ratio - 1):+.1f} %"

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.render.units import counted
 from ddp_perf.system.git import WITHOUT_WRITERS, of_directory
 
 _MOST_READ = 8 * 2**20  # bytes of all files that differ from the commit
 _MOST_KEPT = 2**20  # bytes of a patch: it is kept beside the baseline
+_NO_COMMIT = ("not a git repository", "Needed a single revision")  # what git then writes
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 _CACHES = {"__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"}
 
@@ -50,12 +52,14 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
         top = Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
         commit = _git(top, "rev-parse", "--verify", "HEAD^{commit}").strip()
     except CodeStateError as error:
-        return f"it is in no git repository with a commit ({error}); git init, and commit it"
+        if any(text in str(error) for text in _NO_COMMIT):
+            return "it is not in a git repository with a commit; git init, and commit it"
+        return str(error)
     try:
         with _scratch(top, with_index=True) as git:
             return _read(git, top, commit, [path.resolve() for path in leave_out])
     except CodeStateError as error:
-        return CodeState(commit=commit, tree=None, problem=str(error))
+        return CodeState(commit=commit, tree=None, problem=printable(str(error)))
 
 
 def changed_between(directory: Path, before: CodeState, after: CodeState) -> tuple[str, ...]:
@@ -80,24 +84,30 @@ def changed_lines(
     """
     with _scratch(_top(directory), with_index=False) as git:
         trees = [_put_together(git, state) for state in (before, after)]
-        text = git("diff-tree", "-r", "-p", "-U0", "--no-renames", *trees, "--", *files)
-    return tuple(_lines_of(text))
+        compare = ("--literal-pathspecs", "diff-tree", "-r", "-p", "-U0", "--no-renames", *trees)
+        # One by one: git quotes names in a patch.
+        patches = {file: git(*compare, "--", file) for file in files}
+    found = (line for file, patch in patches.items() for line in _lines_of(file, patch))
+    return tuple(map(printable, found))
 
 
-def _lines_of(patch: str) -> Iterator[str]:
+def _lines_of(file: str, patch: str) -> Iterator[str]:
     """Yield the new lines of a patch without context, and the places of those that are gone."""
-    file, number = "", 0
-    for line in patch.splitlines():
-        if line.startswith(("--- ", "+++ ")):
-            file = line[6:] if line.startswith("+++ b/") else file
-        elif hunk := _HUNK.match(line):
+    number = None  # before the first hunk
+    for line in patch.split("\n"):
+        if hunk := _HUNK.match(line):
             number, count = int(hunk[1]), int(hunk[2] or 1)
             if count == 0:
                 yield f"{file}:{number}: lines were removed below it"
-        elif line.startswith("+"):
+        elif number is not None and line.startswith("+"):
             if line[1:].strip():
                 yield f"{file}:{number}: {line[1:].strip()}"
             number += 1
+
+
+def printable(text: str) -> str:
+    """Return a text that can be written as UTF-8: bytes that are none are replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def has_commit(directory: Path, commit: str) -> bool:
@@ -123,7 +133,7 @@ class _Git:
         self._environ = {
             "GIT_INDEX_FILE": str(scratch / "index"),
             "GIT_OBJECT_DIRECTORY": str(scratch / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((top / objects).resolve()),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted((top / objects).resolve()),
         }
         (scratch / "objects").mkdir()
 
@@ -134,12 +144,19 @@ class _Git:
         return _run(self._top, words, given, self._environ)
 
 
+def _quoted(path: Path) -> str:
+    """Quote a path for a list of paths, which colons separate."""
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
 @contextlib.contextmanager
 def _scratch(top: Path, *, with_index: bool) -> Iterator[_Git]:
     index = top / _git(top, "rev-parse", "--git-path", "index").removesuffix("\n")
     with tempfile.TemporaryDirectory() as temporary:
         if with_index and index.exists():
-            shutil.copyfile(index, Path(temporary, "index"))
+            # With its time: git reads files again that are not older than the index.
+            shutil.copy2(index, Path(temporary, "index"))
         yield _Git(top, Path(temporary))
 
 
@@ -149,9 +166,9 @@ def _read(git: _Git, top: Path, commit: str, leave_out: Sequence[Path]) -> CodeS
     inner = next((name for name in names if name.endswith("/")), None)
     if inner is not None:
         raise CodeStateError(f"{inner} is a repository of its own; add it to .gitignore")
-    sizes = {name: _size(top / name) for name in names}
-    if sum(sizes.values()) > _MOST_READ:
-        raise CodeStateError(_too_large(sizes))
+    _check_submodules(git)
+    if sum(_size(top / name) for name in names) > _MOST_READ:
+        raise CodeStateError(_too_large(top, names))
     paths = b"\0".join(map(os.fsencode, names))
     git("update-index", "--add", "--remove", "-z", "--stdin", given=paths)
     tree = git("write-tree").strip()
@@ -159,13 +176,26 @@ def _read(git: _Git, top: Path, commit: str, leave_out: Sequence[Path]) -> CodeS
         return CodeState(commit=commit, tree=tree)
     patch = git.read("diff-index", "--cached", "--patch", "--binary", "--full-index", commit)
     if len(patch) > _MOST_KEPT:
-        raise CodeStateError(_too_large(sizes))
+        differ = git("diff-index", "--cached", "-z", "--name-only", "--no-renames", commit)
+        raise CodeStateError(_too_large(top, differ.split("\0")[:-1]))
     return CodeState(commit=commit, tree=tree, patch=patch)
 
 
+def _check_submodules(git: _Git) -> None:
+    """Raise CodeStateError if there is one: edits of its files do not change the tree's name."""
+    entries = git("ls-files", "-z", "--stage").split("\0")
+    found = next((entry for entry in entries if entry.startswith("160000 ")), None)
+    if found is not None:
+        name = found.partition("\t")[2]
+        raise CodeStateError(
+            f"{name} is a submodule, whose files would be missing; commit its files instead"
+            " (git subtree), or depend on it as an installed package"
+        )
+
+
 def _counts(top: Path, name: str, leave_out: Sequence[Path]) -> bool:
-    path = top / name
-    return not (_CACHES & {*path.parts}) and not any(map(path.is_relative_to, leave_out))
+    is_cache = bool(_CACHES & {*Path(name).parts})
+    return not is_cache and not any(map((top / name).is_relative_to, leave_out))
 
 
 def _size(path: Path) -> int:
@@ -175,11 +205,13 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _too_large(sizes: dict[str, int]) -> str:
-    largest = max(sizes, key=lambda name: sizes[name], default="")
+def _too_large(top: Path, names: Sequence[str]) -> str:
+    sizes = {name: _size(top / name) for name in names}
+    largest = max(sizes, key=sizes.__getitem__)
+    verb = "is" if len(sizes) == 1 else "are"
     return (
-        f"{len(sizes)} files are not committed, and too large to be kept ({largest} has"
-        f" {sizes.get(largest, 0) / 2**20:.1f} MiB); commit them, or add them to .gitignore"
+        f"{counted(len(sizes), 'file')} {verb} not committed, and too large to be kept ({largest}"
+        f" has {sizes[largest] / 2**20:.1f} MiB); commit them, or add them to .gitignore"
     )
 
 
@@ -221,6 +253,7 @@ def _run(directory: Path, words: Sequence[str], given: bytes, environ: dict[str,
     except OSError as error:
         raise CodeStateError(f"git cannot be started: {error.strerror}") from None
     if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise CodeStateError(f"git {words[0]}: {lines[0] if lines else 'failed'}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["failed"]
+        remedy = next((line.strip() for line in lines if "--add safe.directory" in line), None)
+        raise CodeStateError(f"git {words[0]}: {lines[0]}" + (f"; run {remedy}" if remedy else ""))
     return done.stdout

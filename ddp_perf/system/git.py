@@ -25,9 +25,9 @@ _LEADING_ELSEWHERE = frozenset(
         "GIT_WORK_TREE",
     }
 )
-# A file monitor and a filter of large files write into .git.
+# A file monitor, a split index and a filter of large files write into .git.
 WITHOUT_WRITERS = [
-    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.fsmonitor=false", "-c", "core.splitIndex=false"),
     *("-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false"),
 ]
 

@@ -16,7 +16,7 @@ def versions_behind(modules: Iterable[str]) -> dict[str, str]:
     Optional requirements do not count.
     """
     providers = importlib.metadata.packages_distributions()
-    waiting = [name for module in sorted({*modules}) for name in providers.get(module, ())]
+    waiting = [name for module in sorted({*modules}) for name in providers.get(module, ()) if name]
     versions: dict[str, str] = {}
     while waiting:
         name = str(canonicalize_name(waiting.pop()))
@@ -25,6 +25,8 @@ def versions_behind(modules: Iterable[str]) -> dict[str, str]:
         try:
             found = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
+            continue
+        if "Version" not in found.metadata:  # a removal that was interrupted left no metadata
             continue
         versions[name] = found.version
         waiting += _requirements(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.units import describe_duration
+from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 
 _GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
@@ -51,7 +51,7 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
         return
     if settled.pairs:
         yield (
-            f"settled beside {settled.label} by {settled.pairs} pairs of launches in"
+            f"settled beside {settled.label} by {counted(settled.pairs, 'pair')} of launches in"
             f" {describe_duration(settled.seconds)}"
         )
     elif settled.problem:
