@@ -56,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     injections: tuple[Injection, ...]
     policy: Policy
+    audit: bool  # end the session with launches that a hidden size slows
     settle_s: float  # for the second stage of the verdicts; 0: none
     against: Against | None  # None: stored baselines judge
 
@@ -229,6 +230,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " for the commit (default: ddp_settle of pytest.ini; 0: neither)",
     )
     group.addoption(
+        "--ddp-audit",
+        action="store_true",
+        help="end the session with launches of one case that are slowed by a hidden size, or not at"
+        " all, and judge them as the session is; the history keeps what was found, and no verdict"
+        " or exit code depends on it",
+    )
+    group.addoption(
         "--ddp-profile",
         nargs="?",
         const=3,
@@ -308,6 +316,7 @@ def read_options(config: pytest.Config) -> Options:
             profile_steps=value("ddp_profile"),
             accept_improvements=config.getini("ddp_accept_improvements"),
         ),
+        audit=_audit(config),
         settle_s=_settle_s(config),
         against=against,
     )
@@ -335,6 +344,18 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
+
+
+def _audit(config: pytest.Config) -> bool:
+    """Return whether the session is audited. Raises UsageError where an audit cannot be kept."""
+    wanted: bool = config.getoption("ddp_audit")
+    if wanted and config.getoption("ddp_history") is None:
+        raise pytest.UsageError("--ddp-audit: needs --ddp-history=URL, which keeps what it finds")
+    if wanted and config.getoption("ddp_inject"):
+        raise pytest.UsageError(
+            "--ddp-audit: it slows the ranks by a size of its own; leave --ddp-inject out"
+        )
+    return wanted
 
 
 def _settle_s(config: pytest.Config) -> float:

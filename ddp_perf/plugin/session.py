@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.published import PublishedTable
@@ -22,6 +22,7 @@ from ddp_perf.core.target import Target
 from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.against.running import make_against
+from ddp_perf.plugin.auditing import audit_session
 from ddp_perf.plugin.each_node import check_nodes, check_pool
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
@@ -29,11 +30,12 @@ from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.plugin.settling import make_settling, session_code
 from ddp_perf.plugin.work.report import WorkReportWriter
 from ddp_perf.render.units import counted, without_figures
+from ddp_perf.session.audit.draw import is_auditable
 from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
-from ddp_perf.session.measure.rounds import session_length
+from ddp_perf.session.measure.rounds import audit_length, session_length
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -44,6 +46,9 @@ from ddp_perf.work.values import CountedCase
 from ddp_perf.workloads.corpus import check_texts
 
 if TYPE_CHECKING:
+    from ddp_perf.core.baseline import Baseline
+    from ddp_perf.core.gate_audit import GateAudit
+    from ddp_perf.session.audit.draw import HiddenSlowDown
     from ddp_perf.session.measure.code import SessionCode
     from ddp_perf.session.measure.second_stage import Settle
 
@@ -88,7 +93,9 @@ class DdpSession:
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
         # By suite and id of each case that a test requests: the metrics that tests assert.
         self._asserted: dict[tuple[str, str], set[str]] = {}
-        self._length = ""  # of a session of several suites
+        self.audit_line: str | None = None  # what became of the session's audit
+        self._baselines: dict[Tier, Baseline] = {}  # before the session
+        self._length = ""  # of a session of several suites, or with an audit
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
@@ -151,24 +158,28 @@ class DdpSession:
             check_pool(self.options.machine, possible)
         check_texts(possible)
         if self.against is not None:
-            self.against.plan([case for row in self._planned.values() for case in row])
+            self.against.plan(self._all_planned)
             return  # baselines are not read
         self._gated = sum(len(gated_metrics(case)) for case in possible)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
-        baselines = {
+        self._baselines = {
             tier: self._store.load(self.capacity.accelerator_key(tier))
             for tier in {case.tier for case in possible}
         }
-        if len(self._planned) > 1 and not self.options.cluster.each_node:
-            planned = [case for row in self._planned.values() for case in row]
-            self._length = session_length(planned, baselines)
+        audit_s = self._audit_length()
+        if (len(self._planned) > 1 or audit_s) and not self.options.cluster.each_node:
+            self._length = session_length(self._all_planned, self._baselines, audit_s=audit_s)
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
         if possible and self.options.policy.save_mode is not None:
             self._store.check_storable()
+
+    @property
+    def _all_planned(self) -> list[Case]:
+        return [case for row in self._planned.values() for case in row]
 
     @property
     def errors(self) -> list[str]:
@@ -251,6 +262,16 @@ class DdpSession:
             return False
         return expected is None or case.tier == "cpu" or case.ranks_per_node <= expected
 
+    def audit(self) -> None:
+        """Run the audit, if one is wanted and a suite was measured. The machine is still leased."""
+        if self.options.audit and self._bench is not None:
+            self.audit_line = audit_session(
+                list(self.results.values()),
+                launch=self._launch_audit,
+                keep=self.history.append_audit,
+                say=self._progress.say,
+            )
+
     def close(self, *, began: bool, counted: Sequence[CountedCase]) -> None:
         """End the ranks, free the machine, and write the results.
 
@@ -264,8 +285,7 @@ class DdpSession:
             self.against.close()
         elif self.results or (self.report.is_wanted and began and not counted):
             self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
-            planned = {case.key for row in self._planned.values() for case in row}
-            complete = self._judged == planned
+            complete = self._judged == {case.key for case in self._all_planned}
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
         self._work_report.write(counted, self.capacity.accelerator_key("gpu"))
@@ -343,6 +363,30 @@ class DdpSession:
             settle=self._settle,
         )
 
+    def _audit_length(self) -> float:
+        """Return the most seconds that the session's audit takes; 0: it has none."""
+        if not self.options.audit:
+            return 0.0
+        cases = [case for case in self._all_planned if is_auditable(case)]
+        return audit_length(cases, self._baselines, settle_s=self.options.settle_s)
+
+    def _launch_audit(self, hidden: HiddenSlowDown) -> GateAudit:
+        from ddp_perf.session.audit.run import AuditRequest, run_audit
+
+        case = hidden.case
+        return run_audit(
+            AuditRequest(
+                hidden=hidden,
+                baseline=self._baselines[case.tier],
+                alpha=self.results[case.suite].alpha,
+            ),
+            self._bench_for(case),
+            capacity=self.capacity,
+            store=self._store,
+            code=self._code,
+            settle=self._make_settling(hidden),
+        )
+
     def _rate_of_sessions(self) -> float:
         """Return the error rate of the stored sessions' rule, if the second stage has the rest."""
         from ddp_perf.stats.rule.two_stages import OF_SESSION
@@ -357,6 +401,9 @@ class DdpSession:
 
     @functools.cached_property
     def _settle(self) -> Settle | None:
+        return self._make_settling()
+
+    def _make_settling(self, audited: HiddenSlowDown | None = None) -> Settle | None:
         return make_settling(
             self.options,
             self.capacity,
@@ -365,7 +412,8 @@ class DdpSession:
             self._code,
             root=self._root,
             suites=self._suites,
-            cases=[case for row in self._planned.values() for case in row],
+            cases=self._all_planned,
+            audited=audited,
         )
 
     def _other_work(self, case: Case) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
@@ -18,7 +19,9 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.code_state import CodeState, read_code_state
 
 if TYPE_CHECKING:
+    from ddp_perf.session.audit.draw import HiddenSlowDown
     from ddp_perf.session.measure.second_stage import Settle
+    from ddp_perf.settle.settling import SettleRequest
 
 _SQLITE = "sqlite:///"
 
@@ -61,25 +64,41 @@ def make_settling(
     root: Path,
     suites: Sequence[Path],
     cases: Sequence[Case],
+    audited: HiddenSlowDown | None = None,
 ) -> Settle | None:
-    """Return the second stage of a session of these cases; None where nodes are compared."""
+    """Return the second stage of a session of these cases; None where nodes are compared.
+
+    That of ``audited`` is for its case alone, and has as much time.
+    """
     if options.cluster.each_node:
         return None
     # Imported here: judging needs scipy, a third of a second that collection can do without.
     from ddp_perf.duel.sources import Project
     from ddp_perf.settle.settling import SettleRequest, Settling
 
+    request = SettleRequest(
+        budget_s=options.settle_s,
+        false_alarm_rate=options.false_alarm_rate,
+        cases=len(cases),
+        state=code.state,
+        overrides=options.overrides,
+        injections=options.injections,
+    )
     return Settling(
-        SettleRequest(
-            budget_s=options.settle_s,
-            false_alarm_rate=options.false_alarm_rate,
-            cases=len(cases),
-            state=code.state,
-            overrides=options.overrides,
-            injections=options.injections,
-        ),
+        request if audited is None else _blind(request, audited),
         Project(root=root, suites=tuple(suites), import_paths=options.import_paths),
         store,
         capacity,
         say=progress.say,
+    )
+
+
+def _blind(request: SettleRequest, audited: HiddenSlowDown) -> SettleRequest:
+    """Return the request for one case, with its share of the session's error rate."""
+    return msgspec.structs.replace(
+        request,
+        cases=1,
+        false_alarm_rate=request.false_alarm_rate / max(1, request.cases),
+        injections=audited.injections,
+        blind=True,
     )

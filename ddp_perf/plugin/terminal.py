@@ -106,6 +106,9 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
     if summary := ddp.history.summary():
         terminalreporter.write_line(summary)
+    audits = [ddp.audit_line or "", *ddp.history.audit_lines(list(ddp.results.values()))]
+    for line in wrapped([line for line in audits if line], width):
+        terminalreporter.write_line(line)
     for problem in ddp.errors:
         terminalreporter.write_line(problem, red=True)
     for line in ddp.lines:

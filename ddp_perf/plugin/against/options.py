@@ -15,6 +15,7 @@ _BUDGET_S = 180.0
 _REFUSED = {
     "--save-baseline": "a duel stores nothing; leave one of them out",
     "--ddp-inject": "a duel slows no side on purpose; leave one of them out",
+    "--ddp-audit": "a duel is judged by no baseline; leave one of them out",
     "--ddp-settle": "a duel decides by itself; leave one of them out",
     "--ddp-profile": "a duel traces nothing; leave one of them out",
     "--ddp-history": "a duel is no session of a history; leave one of them out",

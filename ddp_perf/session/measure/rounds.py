@@ -76,12 +76,34 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     return step_s * count + overhead_s
 
 
-def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) -> str:
+def session_length(
+    cases: Sequence[Case], baselines: Mapping[Tier, Baseline], *, audit_s: float = 0.0
+) -> str:
     """Return the launches of a session, and how long the stored sessions show that they take.
 
     A launch on GPUs that was never timed counts with what it takes at least, by an assumption that
-    the text states; one on CPUs does not count.
+    the text states; one on CPUs does not count. ``audit_s`` is what its audit takes at most.
     """
+    length = _length_of_cases(cases, baselines)
+    if not audit_s:
+        return length
+    return f"{length}; the audit of the gate: up to {describe_duration(audit_s)} more"
+
+
+def audit_length(
+    cases: Iterable[Case], baselines: Mapping[Tier, Baseline], *, settle_s: float
+) -> float:
+    """Return the most seconds that the audit of a session of these cases takes; 0: it has none.
+
+    Whichever case is drawn: that with the longest launches, and its second stage. Only a case that
+    was timed before has an audit.
+    """
+    timed = ((case, launch_s(case, baselines[case.tier])) for case in cases)
+    known = [case.schedule.launches * seconds for case, seconds in timed if seconds is not None]
+    return max(known) + settle_s if known else 0.0
+
+
+def _length_of_cases(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) -> str:
     launches = sum(case.schedule.launches for case in cases)
     suites = len({case.suite for case in cases})
     timed = [(case, launch_s(case, baselines[case.tier])) for case in cases]

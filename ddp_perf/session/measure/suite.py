@@ -62,6 +62,8 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     command: str = ""  # measures the session again
     commands: dict[str, str] = {}  # by case id: measures it again
+    baseline: Baseline | None = None  # None: the stored one
+    keeps_output: bool = True  # what the ranks of a first launch print replaces what is kept
 
 
 def run_suite(
@@ -89,7 +91,8 @@ def run_suite(
     """
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
-    baseline, structures = store.load(key), store.load_structures(request.suite)
+    baseline = request.baseline or store.load(key)
+    structures = store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
     refused = refused_cases(request.cases, baseline, store, request.policy, other_work)
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
@@ -372,7 +375,7 @@ def _plan(
     )
     return [
         msgspec.structs.replace(launch, output=str(output_directory(bench.root, launch.case)))
-        if launch.round == 0
+        if launch.round == 0 and request.keeps_output
         else launch
         for launch in plan
     ]

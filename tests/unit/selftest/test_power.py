@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.selftest.power import share_found, trials_to_show
+from ddp_perf.selftest.power import trials_to_show
+from ddp_perf.stats.share import share_found
 
 TOLERANCE, LEVEL = 0.02, 0.001
 
