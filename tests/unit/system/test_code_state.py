@@ -307,7 +307,7 @@ def test_what_git_says_is_not_taken_for_a_missing_repository(project, monkeypatc
     """As in a container, where the files are another user's."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
 
-    problem = read_code_state(project.path)
+    problem = str(read_code_state(project.path))
 
     assert "dubious ownership" in problem
     assert "run git config --global --add safe.directory" in problem
@@ -316,7 +316,7 @@ def test_what_git_says_is_not_taken_for_a_missing_repository(project, monkeypatc
 def test_a_machine_without_git_says_so(project, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert "git cannot be started" in read_code_state(project.path)
+    assert "git cannot be started" in str(read_code_state(project.path))
 
 
 def test_the_project_may_lie_below_the_root_of_the_repository(project, tmp_path):
