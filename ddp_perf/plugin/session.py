@@ -90,6 +90,7 @@ class DdpSession:
         self._asserted: dict[tuple[str, str], set[str]] = {}
         self._length = ""  # of a session of several suites
         self._gated = 0  # verdicts that share the session's false-alarm budget
+        self._possible = 0  # cases that share it in the second stage
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
         self.work = WorkSession(
@@ -154,6 +155,7 @@ class DdpSession:
             self.against.plan([case for row in self._planned.values() for case in row])
             return  # baselines are not read
         self._gated = sum(len(gated_metrics(case)) for case in possible)
+        self._possible = len(possible)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
         baselines = {
@@ -365,7 +367,7 @@ class DdpSession:
             self._code,
             root=self._root,
             suites=self._suites,
-            cases=[case for row in self._planned.values() for case in row],
+            cases=self._possible,
         )
 
     def _other_work(self, case: Case) -> str | None:

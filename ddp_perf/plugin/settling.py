@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.session.measure.code import SessionCode
@@ -60,9 +59,9 @@ def make_settling(
     *,
     root: Path,
     suites: Sequence[Path],
-    cases: Sequence[Case],
+    cases: int,
 ) -> Settle | None:
-    """Return the second stage of a session of these cases; None where nodes are compared."""
+    """Return the second stage of a session of so many cases; None where nodes are compared."""
     if options.cluster.each_node:
         return None
     # Imported here: judging needs scipy, a third of a second that collection can do without.
@@ -73,7 +72,7 @@ def make_settling(
         SettleRequest(
             budget_s=options.settle_s,
             false_alarm_rate=options.false_alarm_rate,
-            cases=len(cases),
+            cases=cases,
             state=code.state,
             overrides=options.overrides,
             injections=options.injections,
