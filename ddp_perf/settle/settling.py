@@ -18,7 +18,7 @@ from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.run import DuelRequest, run_duel
 from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel
-from ddp_perf.errors import BudgetError, DdpPerfError
+from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import Reference
@@ -148,6 +148,7 @@ class Settling:
 
         problem: str | None = None
         needed_s: float | None = None
+        lacks_suite = False
         try:
             with self._sides(reference, self._project, self._say) as (a, b):
                 request = DuelRequest(
@@ -171,12 +172,18 @@ class Settling:
                 newest = run_duel(request, a, b, self._capacity, on_update=note)
         except BudgetError as error:
             problem, needed_s = str(error), error.needed_s
+        except ConfigError as error:  # the session has read the suite of today's side
+            problem, lacks_suite = str(error), True
+        except SideError as error:  # of an edit, for example: launches before and after differ
+            problem, newest = str(error), None
         except DdpPerfError as error:
             problem = str(error)
         finally:
             if newest is not None:
                 suite.keep(suite.with_duel(newest, batch, reference))
-        return suite.after(newest, batch, problem=problem, needed_s=needed_s)
+        return suite.after(
+            newest, batch, problem=problem, needed_s=needed_s, lacks_suite=lacks_suite
+        )
 
     def _suite_of(self, case: Case) -> Path:
         file = suite_file(case.suite, self._project.suites)
