@@ -97,6 +97,7 @@ class DdpSession:
         self._baselines: dict[Tier, Baseline] = {}  # before the session
         self._length = ""  # of a session of several suites, or with an audit
         self._gated = 0  # verdicts that share the session's false-alarm budget
+        self._possible = 0  # cases that share it in the second stage
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
         self.work = WorkSession(
@@ -161,6 +162,7 @@ class DdpSession:
             self.against.plan(self._all_planned)
             return  # baselines are not read
         self._gated = sum(len(gated_metrics(case)) for case in possible)
+        self._possible = len(possible)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
         self._baselines = {
@@ -412,7 +414,7 @@ class DdpSession:
             self._code,
             root=self._root,
             suites=self._suites,
-            cases=self._all_planned,
+            cases=self._possible,
             audited=audited,
         )
 

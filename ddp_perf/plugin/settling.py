@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.session.measure.code import SessionCode
@@ -63,10 +62,10 @@ def make_settling(
     *,
     root: Path,
     suites: Sequence[Path],
-    cases: Sequence[Case],
+    cases: int,
     audited: HiddenSlowDown | None = None,
 ) -> Settle | None:
-    """Return the second stage of a session of these cases; None where nodes are compared.
+    """Return the second stage of a session of so many cases; None where nodes are compared.
 
     That of ``audited`` is for its case alone, and has as much time.
     """
@@ -79,7 +78,7 @@ def make_settling(
     request = SettleRequest(
         budget_s=options.settle_s,
         false_alarm_rate=options.false_alarm_rate,
-        cases=len(cases),
+        cases=cases,
         state=code.state,
         overrides=options.overrides,
         injections=options.injections,

@@ -191,8 +191,12 @@ class SettledSuite:
         *,
         problem: str | None,
         needed_s: float | None,
+        lacks_suite: bool = False,
     ) -> list[Suspect]:
-        """Return the cases whose reference does not run, each with the next one."""
+        """Return the cases whose reference does not run, each with the next one.
+
+        ``lacks_suite`` states that the reference has none of them.
+        """
         again = []
         by_id = {one.id: one for one in duel.cases} if duel is not None else {}
         missing = {one.case_id: one.reason for one in duel.missing} if duel is not None else {}
@@ -203,7 +207,7 @@ class SettledSuite:
             why = _why_not(by_id.get(case_id), missing.get(case_id), problem)
             skipped = (*suspect.skipped, f"{suspect.references[0].label} does not run: {why}")
             older = suspect.references[1:]
-            of_reference = _is_of_reference(by_id.get(case_id), missing.get(case_id))
+            of_reference = lacks_suite or _is_of_reference(by_id.get(case_id), missing.get(case_id))
             if older and of_reference and needed_s is None:
                 again.append(msgspec.structs.replace(suspect, references=older, skipped=skipped))
                 continue

@@ -18,7 +18,7 @@ from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.run import DuelRequest, run_duel
 from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel
-from ddp_perf.errors import BudgetError, DdpPerfError
+from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import Reference
@@ -67,6 +67,7 @@ class Settling:
         self._sides = sides
         self._left_s = request.budget_s
         self._left_cases = request.cases
+        self._seen: set[tuple[str, str]] = set()  # a later measurement of the suite has them, too
 
     def __call__(
         self, result: SuiteResult, baseline: Baseline, on_partial: Callable[[SuiteResult], None]
@@ -75,8 +76,10 @@ class Settling:
 
         No error ends the session: what cannot be settled states why.
         """
-        cases = [one.case for one in result.measurements.values() if one.is_complete]
-        self._left_cases -= len(cases)
+        new = [one for one in result.measurements.values() if one.case.key not in self._seen]
+        self._seen |= {one.case.key for one in new}
+        self._left_cases -= len(new)
+        cases = [one.case for one in new if one.is_complete]
         if not any(case.id in baseline.cases for case in cases):
             return result
         suite = SettledSuite(
@@ -90,19 +93,20 @@ class Settling:
         changed = suite.without_unchanged(cases)
         on_partial(suite.result)
         if self._request.budget_s and (suspects := suite.suspects(changed)):
-            self._settle(suite, suspects, on_partial)
+            self._settle(suite, suspects, self._rate(len(new)), on_partial)
         return suite.result
 
     def _settle(
         self,
         suite: SettledSuite,
         suspects: Sequence[Suspect],
+        rate: float,
         on_partial: Callable[[SuiteResult], None],
     ) -> None:
         """Launch the suspects, the most suspicious first, until their time is over."""
         share_s = self._left_s * (_OF_A_SUITE if self._left_cases > 0 else 1.0)
         end = self._clock() + share_s
-        rate = rate_of_pairs(self._rate(len(suite.result.measurements)), len(suspects))
+        rate_of_each = rate_of_pairs(rate, len(suspects))
         waiting = sorted(suspects, key=lambda one: -one.suspicion)
         began = self._clock()
         try:
@@ -112,7 +116,7 @@ class Settling:
                     break
                 ids = {one.case.id for one in batch}
                 waiting = [one for one in waiting if one.case.id not in ids]
-                rates = rate * len(batch)
+                rates = rate_of_each * len(batch)
                 waiting += self._duel(suite, batch, rates, end - self._clock(), on_partial)
         finally:
             self._left_s -= self._clock() - began
@@ -120,7 +124,7 @@ class Settling:
             on_partial(suite.result)
 
     def _rate(self, cases: int) -> float:
-        """Return the share of the session's rate that a suite has."""
+        """Return the share of the session's rate that these cases have."""
         share = cases / max(self._request.cases, cases)
         return share * self._request.false_alarm_rate
 
@@ -144,6 +148,7 @@ class Settling:
 
         problem: str | None = None
         needed_s: float | None = None
+        lacks_suite = False
         try:
             with self._sides(reference, self._project, self._say) as (a, b):
                 request = DuelRequest(
@@ -167,12 +172,18 @@ class Settling:
                 newest = run_duel(request, a, b, self._capacity, on_update=note)
         except BudgetError as error:
             problem, needed_s = str(error), error.needed_s
+        except ConfigError as error:  # the session has read the suite of today's side
+            problem, lacks_suite = str(error), True
+        except SideError as error:  # of an edit, for example: launches before and after differ
+            problem, newest = str(error), None
         except DdpPerfError as error:
             problem = str(error)
         finally:
             if newest is not None:
                 suite.keep(suite.with_duel(newest, batch, reference))
-        return suite.after(newest, batch, problem=problem, needed_s=needed_s)
+        return suite.after(
+            newest, batch, problem=problem, needed_s=needed_s, lacks_suite=lacks_suite
+        )
 
     def _suite_of(self, case: Case) -> Path:
         file = suite_file(case.suite, self._project.suites)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from ddp_perf.core.baseline import Baseline
@@ -38,7 +39,8 @@ def in_second_stage(
         newest = result if settle is None else settle(result, baseline, note)
     except BaseException:
         on_judged(newest)
-        on_partial(keep(newest))
+        with contextlib.suppress(Exception):  # what ends the session is raised, and not this
+            on_partial(keep(newest))
         raise
     on_judged(newest)
     return newest

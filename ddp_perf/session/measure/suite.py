@@ -150,7 +150,8 @@ def run_suite(
         )
         with _kept_if_ended(result, request, context, on_partial, keep) as note:
             result = _measured_and_judged(result, plan, request, context, bench, note)
-        ids = [case.id for case in request.cases] if request.policy.save_mode == "append" else []
+        keeps = request.policy.save_mode in ("append", "missing")  # also if an interrupt ends it
+        ids = [case.id for case in request.cases] if keeps else []
         result = in_second_stage(
             result, baseline, settle, on_partial, on_judged, lambda ended: keep(ended, ids)
         )

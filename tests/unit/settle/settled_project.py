@@ -53,6 +53,7 @@ class SettledProject:
         self.repository = Repository(directory / "project")
         self.path = self.repository.path
         self.store = BaselineStore(self.path / "baselines")
+        self.older = {}  # by label: the root of the reference's side, if it is another one
         self.sides = {}  # by label: the launchers of both sides, or an error
         self.opened, self.said, self.partial = [], [], []
         self.repository.commit({"README.md": "a project\n", ".gitignore": "*.pyc\n"}, "readme")
@@ -127,8 +128,8 @@ class SettledProject:
         if isinstance(found, BaseException):
             raise found
         a, b = found
-        root = project.root
-        yield OpenSide(make_prepared("A", root), a), OpenSide(make_prepared("B", root), b)
+        older = self.older.get(reference.label, project.root)
+        yield OpenSide(make_prepared("A", older), a), OpenSide(make_prepared("B", project.root), b)
 
     def settling(self, **request):
         fields = {
