@@ -161,9 +161,7 @@ def _thinned(places: Sequence[int]) -> list[int]:
     return [*places[::step], *places[-1:]]
 
 
-def _posterior(
-    marks: tuple[int, ...], readings: Sequence[Reading], innocent: Set[int]
-) -> Belief:
+def _posterior(marks: tuple[int, ...], readings: Sequence[Reading], innocent: Set[int]) -> Belief:
     levels, steps = _hypotheses(len(marks) - 1)
     index = {place: number for number, place in enumerate(marks)}
     _, blocks = np.unique([reading.block for reading in readings], return_inverse=True)

@@ -49,6 +49,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """The places that may be asked, with good and bad."""
         return places_to_ask(self.length, self.innocent)
 
+    def stand_in(self, place: int) -> int:
+        """Return the place that is asked in its stead: nothing between them changes the step."""
+        changed = [suspect for suspect in self.suspects if suspect <= place]
+        if not changed:
+            return 0
+        return self.length if changed == list(self.suspects) else changed[-1]
+
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The finding of the launches so far."""
