@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.work import Site
 
 
@@ -20,5 +21,6 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     lines: tuple[Site, ...] = ()  # edited ones that do more; the costliest first
     causes: tuple[str, ...] = ()  # what a slower case does otherwise, in words
+    culprit: Culprit | None = None  # of a slower case, if it was searched and found
     needed_s: float | None = None  # undecided: the time that would be enough
     problem: str | None = None  # why it could not be launched, or whose code was taken instead

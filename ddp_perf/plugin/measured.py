@@ -16,6 +16,7 @@ from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.saved import refused_text, resolved_text
 from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.settled import all_causes
 from ddp_perf.report.terminal.text import (
     case_summary,
     describe_finding,
@@ -95,7 +96,7 @@ class MeasuredCase:
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             first = self._ddp.is_first(self.case, "explanation")
             settled = self.result.settled.get(self.case.id)
-            causes = settled.causes if settled is not None else ()
+            causes = all_causes(settled) if settled is not None else ()
             text = "\n".join([text, *((*causes, *explanation_lines(why)) if first else ())])
         if self.result.is_not_accepted(finding):
             refused = refused_text(self.result.not_saved[self.case.id])

@@ -107,6 +107,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.REGRESSION and finding.metric == LOSS and not finding.baseline_date:
         return "mend the loss that is not finite, and measure it again", case
     settled = result.settled.get(finding.case_id)
+    if outcome is Outcome.REGRESSION and settled is not None and settled.culprit is not None:
+        return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
     if outcome is Outcome.REGRESSION and settled is not None and settled.commit is not None:
         return f"see what changed since {settled.label}", f"git diff {settled.commit}"
     if settled is not None and settled.needed_s is not None and outcome in UNDECIDED:

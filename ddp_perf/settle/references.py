@@ -133,6 +133,15 @@ def what_changed(
     )
 
 
+def edits_beyond(case: Case, today: CodeState, project: Project) -> bool:
+    """Return whether edits that are not committed may touch the case."""
+    try:
+        committed = CodeState(commit=today.commit, tree=tree_of(project.root, today.commit))
+    except CodeStateError:
+        return True
+    return _edits(case, committed, today, project).reasons != ()
+
+
 def _older_packages(before: Environment, here: Environment) -> Iterator[str]:
     """Yield the packages of the reference that have other versions here."""
     for name in sorted(before.packages.keys() & here.packages.keys()):

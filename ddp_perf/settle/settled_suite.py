@@ -10,6 +10,7 @@ import msgspec
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.settled import Settled
@@ -223,6 +224,22 @@ class SettledSuite:
             )
         return again
 
+    def worst_red(self) -> tuple[Case, str] | None:
+        """Return the case that is slower by most, with the commit of its reference, or None."""
+        found: list[tuple[float, Case, str]] = []
+        for case_id, settled in self.result.settled.items():
+            step = self.result.finding(case_id, STEP_TIME.name)
+            if step is None or step.verdict.outcome is not Outcome.REGRESSION:
+                continue
+            if settled.pairs and settled.commit and step.verdict.ratio and not settled.culprit:
+                case = self.result.measurements[case_id].case
+                found.append((step.verdict.ratio, case, settled.commit))
+        return max(found, key=lambda one: one[0])[1:] if found else None
+
+    def note_culprit(self, case_id: str, culprit: Culprit | None) -> None:
+        settled = self.result.settled[case_id]
+        self._note(case_id, msgspec.structs.replace(settled, culprit=culprit))
+
     def without_time(self, waiting: Sequence[Suspect]) -> None:
         """Note the cases that the time did not suffice for."""
         for one in waiting:
@@ -256,7 +273,7 @@ def _settled(
     return Settled(
         reference=reference.date,
         label=reference.label,
-        commit=reference.state.commit,
+        commit=None if reference.packages else reference.state.commit,
         changed=suspect.changed.texts,
         pairs=len(one.pairs),
         seconds=len(one.pairs) * pair_s,

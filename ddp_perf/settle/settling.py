@@ -13,6 +13,7 @@ from ddp_perf.config.loading import suite_file
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.injection import Injection
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.run import DuelRequest, run_duel
@@ -22,6 +23,7 @@ from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import Reference
+from ddp_perf.settle.search import find_culprit
 from ddp_perf.settle.settled_suite import SettledSuite
 from ddp_perf.settle.sides import Sides, both_sides_open
 from ddp_perf.settle.suspects import Suspect, fitting
@@ -57,6 +59,7 @@ class Settling:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         sides: Sides = both_sides_open,
+        find: Callable[..., Culprit | None] = find_culprit,
     ) -> None:
         self._request = request
         self._project = project
@@ -65,6 +68,7 @@ class Settling:
         self._say = say
         self._clock = clock
         self._sides = sides
+        self._find = find
         self._left_s = request.budget_s
         self._left_cases = request.cases
         self._seen: set[tuple[str, str]] = set()  # a later measurement of the suite has them, too
@@ -118,10 +122,33 @@ class Settling:
                 waiting = [one for one in waiting if one.case.id not in ids]
                 rates = rate_of_each * len(batch)
                 waiting += self._duel(suite, batch, rates, end - self._clock(), on_partial)
+            self._search(suite, end)
         finally:
             self._left_s -= self._clock() - began
             suite.without_time(waiting)
             on_partial(suite.result)
+
+    def _search(self, suite: SettledSuite, end: float) -> None:
+        """Search the commit that made the worst red case slower, in the time that is left."""
+        worst, today = suite.worst_red(), self._request.state
+        if worst is None or today is None or self._request.injections or self._clock() >= end:
+            return
+        case, good = worst
+        try:
+            culprit = self._find(
+                case,
+                good,
+                today,
+                self._project,
+                self._capacity,
+                suite.result.environment,
+                until=end,
+                say=self._say,
+            )
+        except DdpPerfError as error:
+            self._say(f"the commit was not found: {error}")
+        else:
+            suite.note_culprit(case.id, culprit)
 
     def _rate(self, cases: int) -> float:
         """Return the share of the session's rate that these cases have."""

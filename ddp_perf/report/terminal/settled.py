@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.culprits import culprit_text
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 
@@ -27,8 +28,14 @@ def cause_notes(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
     return [
         f"{names[case_id]}: {cause}"
         for case_id, settled in result.settled.items()
-        for cause in settled.causes
+        for cause in all_causes(settled)
     ]
+
+
+def all_causes(settled: Settled) -> tuple[str, ...]:
+    """Return the commit, if it was found, and what the slower case does otherwise."""
+    commit = () if settled.culprit is None else (culprit_text(settled.culprit),)
+    return (*commit, *settled.causes)
 
 
 def unkept_lines(result: SuiteResult) -> list[str]:

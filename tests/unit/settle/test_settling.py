@@ -9,6 +9,7 @@ import pytest
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.duel.run import run_duel
 from ddp_perf.errors import SideError
 from ddp_perf.session.measure.second_stage import in_second_stage
 from ddp_perf.settle import settling
@@ -180,7 +181,7 @@ def test_the_most_suspicious_cases_are_launched_first_while_there_is_time(projec
     assert {name for name, _ in b.asked} == {two.id}
     assert outcomes(result) == [INCONCLUSIVE, PASS]
     noted = result.settled[one.id]
-    assert noted.problem == "the time to settle was over"
+    assert noted.problem == "there was no time for it"
     assert noted.needed_s == pytest.approx(1.2 * (15 + 12))
     assert (noted.pairs, noted.changed) == (0, ("its workload imports model.py",))
 
@@ -387,11 +388,11 @@ def test_other_code_than_that_of_the_newest_red_session_is_launched(project):
 
 def rates(monkeypatch):
     """Note the rate of each duel, and the number of its cases."""
-    noted, run = [], settling.run_duel
+    noted = []
 
     def noting(request, *arguments, **options):
         noted.append(request.false_alarm_rate)
-        return run(request, *arguments, **options)
+        return run_duel(request, *arguments, **options)
 
     monkeypatch.setattr(settling, "run_duel", noting)
     return noted
