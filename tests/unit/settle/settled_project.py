@@ -13,6 +13,7 @@ from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.sources import Project
+from ddp_perf.settle.search import find_culprit
 from ddp_perf.settle.settling import SettleRequest, Settling
 from ddp_perf.system.code_state import read_code_state
 from tests.builders import (
@@ -131,7 +132,7 @@ class SettledProject:
         older = self.older.get(reference.label, project.root)
         yield OpenSide(make_prepared("A", older), a), OpenSide(make_prepared("B", project.root), b)
 
-    def settling(self, **request):
+    def settling(self, find=find_culprit, **request):
         fields = {
             "budget_s": 600.0,
             "false_alarm_rate": 0.01,
@@ -147,6 +148,7 @@ class SettledProject:
             say=self.said.append,
             clock=lambda: self.clock.now,
             sides=self.open_sides,
+            find=find,
         )
 
     def settle(self, result, baseline, **request):
