@@ -30,10 +30,10 @@ def audit_lines(audits: Sequence[GateAudit]) -> list[str]:
 
 def audit_sentence(audit: GateAudit) -> str:
     """Return what one audit hid, and what the gate called it."""
-    hidden = f"{_percent(audit.size)} % slower" if audit.size else "nothing slower"
+    hidden = f"slowed by {_percent(audit.size)} % in secret" if audit.size else "not slowed"
     by = {"sessions": "stored sessions", "pairs": "pairs of launches"}[audit.stage]
     return (
-        f"audit of the gate: {audit.case_id} was {hidden} on purpose: {audit.outcome.value}"
+        f"audit of the gate: {audit.case_id} was {hidden}: {audit.outcome.value}"
         f"{_found(audit)}, by {by}, in {audit.seconds:.0f} s (seed {audit.seed})"
     )
 
