@@ -20,7 +20,8 @@ from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
 # extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
 _OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
-_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S  # of a launch that was never timed
+_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
+_LEAST_S: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}  # of one never timed
 
 
 def interleave(
@@ -84,13 +85,8 @@ def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) ->
     """
     launches = sum(case.schedule.launches for case in cases)
     suites = len({case.suite for case in cases})
-    timed = [(case, launch_s(case, baselines[case.tier])) for case in cases]
-    least_s: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}
-    total_s = sum(
-        case.schedule.launches * (least_s[case.tier] if seconds is None else seconds)
-        for case, seconds in timed
-    )
-    untimed = [case for case, seconds in timed if seconds is None]
+    untimed = [case for case in cases if launch_s(case, baselines[case.tier]) is None]
+    total_s = launches_s(cases, baselines)
     what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
     if not total_s:
         return f"{what}, for how long a stored session will show"
@@ -98,6 +94,19 @@ def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) ->
     if assumed := sum(case.schedule.launches for case in untimed if case.tier == "gpu"):
         length += f" ({assumed} were never timed: {_LEAST_ON_GPU_S:g} s each is assumed)"
     return length
+
+
+def launches_s(cases: Iterable[Case], baselines: Mapping[Tier, Baseline]) -> float:
+    """Return the seconds of all launches of the cases, as ``session_length`` counts them."""
+    return sum(
+        case.schedule.launches * expected_launch_s(case, baselines[case.tier]) for case in cases
+    )
+
+
+def expected_launch_s(case: Case, baseline: Baseline) -> float:
+    """Return the seconds of a launch in the baseline; if it was never timed, what is assumed."""
+    seconds = launch_s(case, baseline)
+    return _LEAST_S[case.tier] if seconds is None else seconds
 
 
 def run_plan(
