@@ -6,7 +6,7 @@ import collections
 import contextlib
 import functools
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.published import PublishedTable
@@ -32,6 +33,7 @@ from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.session.measure.nights import night_length, tonight
 from ddp_perf.session.measure.rounds import session_length
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
@@ -62,6 +64,7 @@ class DdpSession:
             options.cluster, root=config.rootpath, on_wait=self._progress.warn
         )
         self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
+        self.night = tonight(cases, self.capacity.fits) if options.rotates else None
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self.other_error: str | None = None  # of a file that another plugin writes
@@ -81,7 +84,7 @@ class DdpSession:
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
         # By suite and id of each case that a test requests: the metrics that tests assert.
         self._asserted: dict[tuple[str, str], set[str]] = {}
-        self._length = ""  # of a session of several suites
+        self._length = ""  # of a session of several suites, or of a night
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
@@ -146,22 +149,31 @@ class DdpSession:
         if self.against is not None:
             self.against.plan([case for row in self._planned.values() for case in row])
             return  # baselines are not read
-        self._gated = sum(len(gated_metrics(case)) for case in possible)
+        self._gated = sum(len(gated_metrics(case)) for case in possible if self._gates(case))
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
         baselines = {
             tier: self._store.load(self.capacity.accelerator_key(tier))
             for tier in {case.tier for case in possible}
         }
-        if len(self._planned) > 1 and not self.options.cluster.each_node:
-            planned = [case for row in self._planned.values() for case in row]
-            self._length = session_length(planned, baselines)
+        if not self.options.cluster.each_node:
+            self._length = self._length_of_all(baselines)
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
         if possible and self.options.policy.save_mode is not None:
             self._store.check_storable()
+
+    def _gates(self, case: Case) -> bool:
+        return self.night is None or self.night.gates(case)
+
+    def _length_of_all(self, baselines: Mapping[Tier, Baseline]) -> str:
+        """Return how long the session takes; "" if the line of its one suite states it."""
+        planned = [case for row in self._planned.values() for case in row]
+        if self.night is not None and planned:
+            return night_length(planned, baselines, self.night)
+        return session_length(planned, baselines) if len(self._planned) > 1 else ""
 
     @property
     def errors(self) -> list[str]:
@@ -317,6 +329,7 @@ class DdpSession:
                 cases=tuple(cases),
                 requested=frozenset(id_ for of, id_ in self._asserted if of == suite),
                 earlier=self.results.get(suite),
+                reported=self._reported(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
                 policy=self.options.policy,
                 command=self.command,
@@ -333,6 +346,11 @@ class DdpSession:
             on_judged=functools.partial(self._note_judged, cases),
             other_work=self._other_work,
         )
+
+    def _reported(self, suite: str) -> frozenset[str]:
+        """Return the ids of the suite's cases whose times fail nothing: they rotate."""
+        of_suite = [case for case in self.cases if case.suite == suite]
+        return frozenset(case.id for case in of_suite if not self._gates(case))
 
     def _other_work(self, case: Case) -> str | None:
         """Return what the step does beyond its stored counts; None also if it cannot be counted."""
