@@ -144,10 +144,13 @@ class MeasuredCase:
     def _fail_if_strict(self, finding: Finding, text: str) -> None:
         if not self._ddp.options.strict:
             return
+        if not self.result.gates(self.case.id):
+            return
         if is_never_measured(finding):
             many = finding.unmeasured + 1
             fail_undecided(f"--ddp-strict: INVALID for {many} sessions in a row\n{text}")
-        undecided, cases = self.result.undecided(), len(self.result.measurements)
+        undecided = self.result.undecided()
+        cases = sum(map(self.result.gates, self.result.measurements))
         if len(undecided) > UNDECIDED_ALLOWED * cases:
             fail_undecided(
                 f"--ddp-strict: {len(undecided)} of {cases} cases undecided:"

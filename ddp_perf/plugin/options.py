@@ -46,6 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     machine: str | None  # the pool of like hosts that this host is one of; None: a machine alone
     cluster: Cluster
     overrides: Overrides
+    rotates: bool  # of what is not of the core, measure tonight's part
     import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
@@ -142,6 +143,13 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated, and each"
         " value of a name is measured as a case of its own; one that only changes what is logged,"
         " as NCCL_DEBUG=INFO, makes no other case",
+    )
+    group.addoption(
+        "--ddp-rotate",
+        action="store_true",
+        help="of the suites in bench_configs/, measure the core and a seventh of the other cases,"
+        " by the day of the week in UTC; the times of these are reported, and fail nothing (a"
+        " suite without `core:` is of the core as a whole, and so is one that --ddp-config names)",
     )
 
 
@@ -271,6 +279,10 @@ def read_options(config: pytest.Config) -> Options:
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     against = read_against(config)
+    if against is not None and value("ddp_rotate"):
+        raise pytest.UsageError(
+            "--ddp-rotate: a duel compares what is selected; remove one of them"
+        )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(
             f"--ddp-json: there is no directory {json_path.parent}; make it first"
@@ -298,6 +310,7 @@ def read_options(config: pytest.Config) -> Options:
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),
         ),
+        rotates=value("ddp_rotate") and not value("ddp_config"),
         import_paths=_import_paths(config),
         json_path=json_path,
         history=value("ddp_history"),

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
@@ -35,7 +36,8 @@ from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
-from ddp_perf.session.measure.rounds import audit_length, session_length
+from ddp_perf.session.measure.nights import night_length, tonight
+from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -72,6 +74,7 @@ class DdpSession:
             options.cluster, root=config.rootpath, on_wait=self._progress.warn
         )
         self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
+        self.night = tonight(cases, self.capacity.fits) if options.rotates else None
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self.other_error: str | None = None  # of a file that another plugin writes
@@ -95,7 +98,7 @@ class DdpSession:
         self._asserted: dict[tuple[str, str], set[str]] = {}
         self.audit_line: str | None = None  # what became of the session's audit
         self._baselines: dict[Tier, Baseline] = {}  # before the session
-        self._length = ""  # of a session of several suites, or with an audit
+        self._length = ""  # of a session of several suites, of a night, or with an audit
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._possible = 0  # cases that share it in the second stage
         self._store = BaselineStore(options.baseline_directory)
@@ -161,23 +164,38 @@ class DdpSession:
         if self.against is not None:
             self.against.plan(self._all_planned)
             return  # baselines are not read
-        self._gated = sum(len(gated_metrics(case)) for case in possible)
-        self._possible = len(possible)
+        gating = [case for case in possible if self._gates(case)]
+        self._gated = sum(len(gated_metrics(case)) for case in gating)
+        self._possible = len(gating)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
         self._baselines = {
             tier: self._store.load(self.capacity.accelerator_key(tier))
             for tier in {case.tier for case in possible}
         }
-        audit_s = self._audit_length()
-        if (len(self._planned) > 1 or audit_s) and not self.options.cluster.each_node:
-            self._length = session_length(self._all_planned, self._baselines, audit_s=audit_s)
+        if not self.options.cluster.each_node:
+            self._length = self._length_of_all()
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
         if possible and self.options.policy.save_mode is not None:
             self._store.check_storable()
+
+    def _gates(self, case: Case) -> bool:
+        return self.night is None or self.night.gates(case)
+
+    def _length_of_all(self) -> str:
+        """Return how long the session takes; "" if the line of its one suite states it."""
+        planned, stored = self._all_planned, self._baselines
+        audit_s = self._audit_length()
+        known = any(case.id in stored[case.tier].cases for case in planned)
+        further = further_length(self.options.settle_s if known else 0.0, audit_s)
+        if self.night is not None and planned:
+            return night_length(planned, stored, self.night) + further
+        if len(self._planned) > 1 or audit_s:
+            return session_length(planned, stored) + further
+        return ""
 
     @property
     def _all_planned(self) -> list[Case]:
@@ -346,6 +364,7 @@ class DdpSession:
                 cases=tuple(cases),
                 requested=frozenset(id_ for of, id_ in self._asserted if of == suite),
                 earlier=self.results.get(suite),
+                reported=self._reported(suite),
                 alpha=alpha_per_metric(self._rate_of_sessions(), self._gated),
                 policy=self.options.policy,
                 command=self.command,
@@ -417,6 +436,11 @@ class DdpSession:
             cases=self._possible,
             audited=audited,
         )
+
+    def _reported(self, suite: str) -> frozenset[str]:
+        """Return the ids of the suite's cases whose times fail nothing: they rotate."""
+        of_suite = [case for case in self.cases if case.suite == suite]
+        return frozenset(case.id for case in of_suite if not self._gates(case))
 
     def _other_work(self, case: Case) -> str | None:
         """Return what the step does beyond its stored counts; None also if it cannot be counted."""

@@ -83,6 +83,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
+    reported: tuple[str, ...] = ()  # ids of cases that rotate: their times gate nothing
     looks: dict[str, tuple[int, ...]] = {}  # by case id: the planned launches at each look
     injections: tuple[str, ...] = ()  # slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
@@ -140,6 +141,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
                 return finding
         return None
 
+    def gates(self, case_id: str) -> bool:
+        """Return whether the times of a case may fail the session. Those of others are reported."""
+        return case_id not in self.reported
+
     def is_requested(self, case_id: str) -> bool:
         """Return whether a test requests the case, and so fails if a launch of it failed."""
         return self.asserted is None or case_id in self.asserted
@@ -156,9 +161,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
         A case that only waits for its first sessions does not count: no machine could decide it.
-        Nor do a structure and a loss, which are the same on any machine, nor what no test asserts.
+        Nor do a structure and a loss, which are the same on any machine, nor what no test asserts,
+        nor the cases that rotate.
         """
-        asserted = self.asserted_findings()
+        asserted = [found for found in self.asserted_findings() if self.gates(found.case_id)]
         return sorted(
             {
                 found.case_id

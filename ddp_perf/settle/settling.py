@@ -82,7 +82,8 @@ class Settling:
         """
         new = [one for one in result.measurements.values() if one.case.key not in self._seen]
         self._seen |= {one.case.key for one in new}
-        self._left_cases -= len(new)
+        gating = [one for one in new if result.gates(one.case.id)]
+        self._left_cases -= len(gating)
         cases = [one.case for one in new if one.is_complete]
         if not any(case.id in baseline.cases for case in cases):
             return result
@@ -97,7 +98,7 @@ class Settling:
         changed = suite.without_unchanged(cases)
         on_partial(suite.result)
         if self._request.budget_s and (suspects := suite.suspects(changed)):
-            self._settle(suite, suspects, self._rate(len(new)), on_partial)
+            self._settle(suite, suspects, self._rate(len(gating)), on_partial)
         return suite.result
 
     def _settle(

@@ -20,7 +20,8 @@ from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
 # extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
 _OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
-_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S  # of a launch that was never timed
+_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
+_LEAST_S: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}  # of one never timed
 
 
 def interleave(
@@ -76,18 +77,31 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     return step_s * count + overhead_s
 
 
-def session_length(
-    cases: Sequence[Case], baselines: Mapping[Tier, Baseline], *, audit_s: float = 0.0
-) -> str:
+def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) -> str:
     """Return the launches of a session, and how long the stored sessions show that they take.
 
     A launch on GPUs that was never timed counts with what it takes at least, by an assumption that
-    the text states; one on CPUs does not count. ``audit_s`` is what its audit takes at most.
+    the text states; one on CPUs does not count.
     """
-    length = _length_of_cases(cases, baselines)
-    if not audit_s:
-        return length
-    return f"{length}; the audit of the gate: up to {describe_duration(audit_s)} more"
+    launches = sum(case.schedule.launches for case in cases)
+    suites = len({case.suite for case in cases})
+    untimed = [case for case in cases if launch_s(case, baselines[case.tier]) is None]
+    total_s = launches_s(cases, baselines)
+    what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
+    if not total_s:
+        return f"{what}, for how long a stored session will show"
+    length = f"{what}, {'at least' if untimed else 'about'} {describe_duration(total_s)}"
+    if assumed := sum(case.schedule.launches for case in untimed if case.tier == "gpu"):
+        length += f" ({assumed} were never timed: {_LEAST_ON_GPU_S:g} s each is assumed)"
+    return length
+
+
+def further_length(settle_s: float, audit_s: float) -> str:
+    """Return how much longer a session may take: to settle, and for its audit; "": no longer."""
+    parts = [f"settling: up to {describe_duration(settle_s)} more"] if settle_s else []
+    if audit_s:
+        parts.append(f"the audit of the gate: up to {describe_duration(audit_s)} more")
+    return "".join(f"; {part}" for part in parts)
 
 
 def audit_length(
@@ -103,23 +117,17 @@ def audit_length(
     return max(known) + settle_s if known else 0.0
 
 
-def _length_of_cases(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) -> str:
-    launches = sum(case.schedule.launches for case in cases)
-    suites = len({case.suite for case in cases})
-    timed = [(case, launch_s(case, baselines[case.tier])) for case in cases]
-    least_s: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}
-    total_s = sum(
-        case.schedule.launches * (least_s[case.tier] if seconds is None else seconds)
-        for case, seconds in timed
+def launches_s(cases: Iterable[Case], baselines: Mapping[Tier, Baseline]) -> float:
+    """Return the seconds of all launches of the cases, as ``session_length`` counts them."""
+    return sum(
+        case.schedule.launches * expected_launch_s(case, baselines[case.tier]) for case in cases
     )
-    untimed = [case for case, seconds in timed if seconds is None]
-    what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
-    if not total_s:
-        return f"{what}, for how long a stored session will show"
-    length = f"{what}, {'at least' if untimed else 'about'} {describe_duration(total_s)}"
-    if assumed := sum(case.schedule.launches for case in untimed if case.tier == "gpu"):
-        length += f" ({assumed} were never timed: {_LEAST_ON_GPU_S:g} s each is assumed)"
-    return length
+
+
+def expected_launch_s(case: Case, baseline: Baseline) -> float:
+    """Return the seconds of a launch in the baseline; if it was never timed, what is assumed."""
+    seconds = launch_s(case, baseline)
+    return _LEAST_S[case.tier] if seconds is None else seconds
 
 
 def run_plan(

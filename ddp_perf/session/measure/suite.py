@@ -58,6 +58,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]  # all of one tier; all can run on this machine
     requested: frozenset[str] | None = None  # ids of those that tests ask for; None: all
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
+    reported: frozenset[str] = frozenset()  # ids of those whose times gate nothing: they rotate
     alpha: float  # chance of a false REGRESSION of each verdict
     policy: Policy
     command: str = ""  # measures the session again
@@ -94,7 +95,9 @@ def run_suite(
     baseline = request.baseline or store.load(key)
     structures = store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
-    refused = refused_cases(request.cases, baseline, store, request.policy, other_work)
+    refused = refused_cases(
+        request.cases, baseline, store, request.policy, other_work, reported=request.reported
+    )
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
@@ -120,6 +123,7 @@ def run_suite(
             baseline_path=str(store.path(key)),
             nodes=bench.nodes,
             alpha=request.alpha,
+            reported=tuple(sorted(request.reported)),
             injections=tuple(injection.text for injection in bench.injections),
             measurements={},
             command=request.command,
@@ -138,6 +142,7 @@ def run_suite(
             alpha=request.alpha,
             looks=looks,
             elsewhere=elsewhere,
+            reported=result.reported,
         )
         keep = functools.partial(
             save,
