@@ -150,6 +150,7 @@ class MissingSide(msgspec.Struct, frozen=True, kw_only=True):
 
     case_id: str
     reason: str
+    unfit: bool = False  # this machine cannot run it
 
 
 class SideConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +174,7 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float  # of the verdict on the time of a case: its share of that rate
     cases: tuple[CaseDuel, ...]
     missing: tuple[MissingSide, ...] = ()
+    left_out: tuple[MissingSide, ...] = ()  # that nobody named: they do not count
     conditions: dict[SideName, SideConditions] = {}
     differences: tuple[str, ...] = ()  # of the conditions: "torch: 2.11.0 → 2.13.0"
     repeat: tuple[str, ...] = ()  # options that the same duel needs again: "--config=mine.yaml"

@@ -66,11 +66,16 @@ class AgainstSession:
         found = self.duel.cases if self.duel is not None else ()
         return next((one for one in found if one.cases.b.key == case.key), None)
 
+    def leaves_out(self, case: Case) -> bool:
+        """Return whether the case has no duel on purpose, which is no lack of one."""
+        left_out = self.duel.left_out if self.duel is not None else ()
+        return case.key in self.touched.left_out or case.id in {one.case_id for one in left_out}
+
     def why_none(self, case: Case) -> str:
         """Return why the case has no duel, after ``of`` returned None."""
         if case.key in self.touched.left_out:
             return f"--ddp-touched: {self.touched.left_out[case.key]}"
-        missing = self.duel.missing if self.duel is not None else ()
+        missing = (*self.duel.missing, *self.duel.left_out) if self.duel is not None else ()
         reasons = [one.reason for one in missing if one.case_id == case.id]
         if reasons:
             return reasons[0]

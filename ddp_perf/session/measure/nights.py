@@ -6,6 +6,7 @@ so that seven nights in a row measure every case.
 
 from __future__ import annotations
 
+import collections
 import datetime
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,6 +85,23 @@ def core_of(cases: Iterable[Case], fits: Callable[[Case], bool]) -> frozenset[Ke
     found = [*whole, *(case for some in matched.values() for case in _largest(some))]
     singles = ((case.suite, case.single) for case in found if case.single is not None)
     return frozenset([*(case.key for case in found), *singles])
+
+
+def most_telling_first(cases: Iterable[Case], fits: Callable[[Case], bool]) -> list[Case]:
+    """Sort the cases for a measurement that has no time for all of them.
+
+    The core comes first, then one case of each suite before a second one, its largest before
+    others, and training before collectives.
+    """
+    cases = list(cases)
+    core = core_of(cases, fits)
+    ranked = sorted(cases, key=lambda c: (c.key not in core, c.world_size == 1, -c.world_size))
+    turn: collections.Counter[str] = collections.Counter()
+    order: dict[Key, tuple[bool, int, bool]] = {}
+    for case in ranked:
+        order[case.key] = case.key not in core, turn[case.suite], not case.trains
+        turn[case.suite] += 1
+    return sorted(ranked, key=lambda case: order[case.key])
 
 
 def _largest(cases: Sequence[Case]) -> list[Case]:

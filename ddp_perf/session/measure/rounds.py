@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import TIMED_ON_GPU_S, Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.session import TYPICAL_STEP
+from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
+from ddp_perf.system.capacity import Capacity
 
 # The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
@@ -128,6 +131,18 @@ def expected_launch_s(case: Case, baseline: Baseline) -> float:
     """Return the seconds of a launch in the baseline; if it was never timed, what is assumed."""
     seconds = launch_s(case, baseline)
     return _LEAST_S[case.tier] if seconds is None else seconds
+
+
+def stored_baseline(store: BaselineStore, capacity: Capacity, tier: Tier) -> Baseline:
+    """Return what is stored of the machine, of which only the time of a launch is wanted.
+
+    So a broken file is as good as none.
+    """
+    key = capacity.accelerator_key(tier)
+    try:
+        return store.load(key)
+    except BaselineError:
+        return Baseline(accelerator=key, units={}, cases={})
 
 
 def run_plan(

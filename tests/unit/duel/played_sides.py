@@ -110,14 +110,16 @@ class Clock:
         monkeypatch.setattr("time.monotonic", lambda: self.now)
 
 
-def play(clock, a, b, cases, *, seed=1, missing=(), updates=None, package="package", **request):
+def play(
+    clock, a, b, cases, *, seed=1, missing=(), spare=(), updates=None, package="package", **request
+):
     """Run a duel of played sides, and return it. `package` is the ddp_perf of side B."""
     sides = (
         OpenSide(make_prepared("A"), a),
         OpenSide(make_prepared("B", package=Path(package)), b),
     )
     both = [case if isinstance(case, SideCase) else SideCase(a=case, b=case) for case in cases]
-    matched = MatchedCases(cases=tuple(both), missing=tuple(missing))
+    matched = MatchedCases(cases=tuple(both), missing=tuple(missing), spare=tuple(spare))
     notes = [] if updates is None else updates
     return run_duel(
         DuelRequest(matched=matched, seed=seed, **request),
