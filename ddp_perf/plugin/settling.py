@@ -50,7 +50,7 @@ def _written(config: pytest.Config, options: Options) -> list[Path]:
         *map(config.getoption, ("xmlpath", "benchmark_storage"), (None, None)),
     ]
     names = [str(one).removeprefix("file://") for one in named if one]
-    return [config.rootpath / name for name in names]
+    return [config.rootpath / name for name in ("artifacts", *names)]
 
 
 def make_settling(

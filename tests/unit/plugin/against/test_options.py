@@ -31,6 +31,7 @@ def test_the_budget_is_that_of_the_tier_by_default(parsed):
         ([SIDE, "--ddp-hosts=a,b"], "--ddp-hosts with --ddp-against: a duel is of one machine"),
         ([SIDE, "--ddp-inject=compute:5%"], "--ddp-inject with --ddp-against: "),
         ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
+        ([SIDE, "--ddp-settle=60s"], "--ddp-settle with --ddp-against: a duel decides by itself"),
         ([SIDE, "--ddp-history=sqlite:///h.sqlite"], "--ddp-history with --ddp-against: "),
         ([SIDE, "--ddp-summary"], "--ddp-report=DIR writes a page with all figures"),
         ([SIDE, "--ddp-launches=9"], "bound it with --ddp-against-budget"),
