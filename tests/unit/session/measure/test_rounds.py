@@ -10,6 +10,7 @@ import pytest
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.session.measure.rounds import (
     audit_length,
+    further_length,
     interleave,
     launch_s,
     launch_times,
@@ -180,15 +181,11 @@ def test_a_launch_on_cpus_that_was_never_timed_has_no_length():
     )
 
 
-def test_the_audit_is_part_of_the_stated_length():
-    one, two = make_cases(launches=30)
-    stored = {case.id: make_case_baseline(case, make_session([0.1])) for case in (one, two)}
-    cases, baselines = [one, two], {"cpu": make_baseline(stored)}
-
-    alone = session_length(cases, baselines)
-
-    assert session_length(cases, baselines, audit_s=125.0) == (
-        f"{alone}; the audit of the gate: up to 2 min more"
+def test_settling_and_the_audit_are_part_of_the_stated_length():
+    assert further_length(0.0, 0.0) == ""
+    assert further_length(0.0, 125.0) == "; the audit of the gate: up to 2 min more"
+    assert further_length(600.0, 125.0) == (
+        "; settling: up to 10 min more; the audit of the gate: up to 2 min more"
     )
 
 
