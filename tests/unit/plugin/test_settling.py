@@ -10,6 +10,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.open_sides import OpenSide
+from ddp_perf.duel.run import run_duel
 from ddp_perf.settle import settling
 from tests.repositories import Repository
 from tests.unit.duel.played_sides import PlayedSide, make_prepared
@@ -259,12 +260,12 @@ def test_the_rate_of_pairs_is_shared_by_all_cases_that_tests_may_request(settled
         "    ddp_measure(case)\n",
         encoding="utf-8",
     )
-    rates, run = [], settling.run_duel
+    rates = []
     monkeypatch.setattr(
         settling,
         "run_duel",
         lambda request, *sides, **options: (
-            rates.append(request.false_alarm_rate) or run(request, *sides, **options)
+            rates.append(request.false_alarm_rate) or run_duel(request, *sides, **options)
         ),
     )
 
