@@ -1,4 +1,4 @@
-"""From a red case to the commit: the commits between the reference and today are searched."""
+"""The search for the commit of a red case, between the reference and today."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class _Git:
 
 
 def _quoted(path: Path) -> str:
-    """Quote a path for a list of paths, which colons separate."""
+    """Return the path as git quotes it in a list of paths, which colons separate."""
     text = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
