@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bisect_repository import CASE, RowsRepository
+from tests.bisect_repository import CASE, TWO_RANKS, RowsRepository
 
 REPOSITORY = RowsRepository(commits=8, slow=6, more=12, broken=frozenset({4}))  # about 3 × slower
 # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
@@ -20,19 +20,24 @@ HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 COMMAND = [sys.executable, "-c", f"{HEED}from ddp_perf.cli.app import app; app()", "bisect"]
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
+def written(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     directory = tmp_path / "project"
     directory.mkdir()
-    REPOSITORY.write(directory)
+    repository.write(directory)
+    return directory
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    directory = written(REPOSITORY, tmp_path, monkeypatch)
     # It is in the user's tree, and in no commit.
     (directory / "a_module_that_is_missing.py").write_text("")
     return directory
 
 
-def start(project, *arguments):
-    given = ["--good", "good", "--bad", "main", "--case", CASE, *arguments]
+def start(project, *arguments, case=CASE):
+    given = ["--good", "good", "--bad", "main", "--case", case, *arguments]
     return subprocess.Popen(
         [*COMMAND, *given],
         cwd=project,
@@ -94,3 +99,18 @@ def test_a_search_that_was_ended_twice_names_the_slower_commit_with_its_line(pro
     assert failed["place"] == 4
     assert "No module named 'a_module_that_is_missing'" in failed["failure"]
     assert files_of(project) == before
+
+
+def test_the_only_commit_that_touches_the_case_is_named_without_a_launch(tmp_path, monkeypatch):
+    repository = RowsRepository(commits=32, slow=21, more=12, touching=frozenset({21}), ranks=2)
+    project = written(repository, tmp_path, monkeypatch)
+
+    out, err = start(project, case=TWO_RANKS).communicate(timeout=300)
+
+    text = " ".join(out.split())
+    assert "32 commits after good" in text, err
+    assert "1 of them can change what the case does" in text
+    assert '"Edit 21 of the workload"' in text
+    assert "is the only commit that can change what the case does" in text
+    assert "0 launches" in text
+    assert "FLOPs" in text  # what it does more
