@@ -1,4 +1,4 @@
-"""The culprit of a red case: a commit, a package or a variable."""
+"""The culprit that a search after a red gate finds: a commit, a package or a variable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
-    """The change that made a case slower, as far as a search could tell."""
+    """A commit, package or variable that made a case slower, as far as a search could tell."""
 
     kind: Literal["commit", "package", "variable"]
     name: str  # the hash of a commit; "torch 2.12 → 2.13"

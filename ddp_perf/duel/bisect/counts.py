@@ -38,7 +38,10 @@ class CommitCounts:
         first one. Each half of the line is compared by what it adds.
         """
         low, high = 0, len(places) - 1
-        if not self._added(places[low], places[high]):
+        ends = (places[low], places[high])
+        if not all(self._in_time(end, until) and self.of(end) for end in ends):
+            return ()
+        if not self._added(*ends):
             return ()
         while (middle := self._middle(places, low, high, until)) is not None:
             first = self._added(places[low], places[middle])
@@ -49,12 +52,14 @@ class CommitCounts:
     def _middle(self, places: Sequence[int], low: int, high: int, until: float) -> int | None:
         """Return the number of a place between two, the middle one if it can be counted."""
         for number in sorted(range(low + 1, high), key=lambda one: abs(2 * one - low - high)):
-            is_late = time.monotonic() + self._longest_s > until
-            if is_late and places[number] not in self.known:
+            if not self._in_time(places[number], until):
                 return None
             if isinstance(self.of(places[number]), StepWork):
                 return number
         return None
+
+    def _in_time(self, place: int, until: float) -> bool:
+        return place in self.known or time.monotonic() + self._longest_s <= until
 
     def _added(self, before: int, after: int) -> float:
         old, new = self.of(before), self.of(after)

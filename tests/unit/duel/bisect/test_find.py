@@ -118,7 +118,7 @@ def write_history(directory, touching):
             source = WORKLOAD.format(rows=8, width=8, edit=place, extra="")
             files = {**files, "perf_workload.py": source}
         if not place:
-            files[SUITE_FILE] = SUITE.format(steps=8, warmup=2)
+            files[SUITE_FILE] = SUITE.format(strategy="none", ranks=1, steps=8, warmup=2)
         parts.append(written_commit(place, files))
     stream = "".join(parts) + "reset refs/tags/good\nfrom :1\n\n"
     subprocess.run([*git, "fast-import", "--quiet"], input=stream.encode(), check=True)
