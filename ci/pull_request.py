@@ -23,7 +23,7 @@ from ddp_perf.system.capacity import tier_of
 from ddp_perf.system.gpu.gpus import find_gpus
 
 OUT = Path("artifacts/pr")
-BUDGET_S = 300.0
+BUDGETS_S: dict[Tier, float] = {"cpu": 300.0, "gpu": 600.0}
 TESTS = ("tests/work", "tests/correctness/test_ddp.py", "tests/correctness/test_fsdp.py")
 AT_ONCE = ("-m", "not perf", "-n", "auto", "--dist", "worksteal")
 RED, ERROR, USAGE, NO_TEST, UNDECIDED, INTERRUPTED, TERMINATED = 1, 3, 4, 5, 6, 130, 143
@@ -65,12 +65,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="ci/pr", allow_abbrev=False, add_help=False)
     parser.add_argument("--base")
     parser.add_argument("--tier", choices=get_args(Tier))
-    parser.add_argument("--budget", type=_budget, default=BUDGET_S)
+    parser.add_argument("--budget", type=_budget)
     parser.add_argument("--reason")
     try:
         options, others = parser.parse_known_args(arguments)
         base = merge_base(Path.cwd(), options.base)
-        tier = options.tier or tier_of(find_gpus(), meant="--tier cpu")
+        machine = find_gpus()
+        tier: Tier = options.tier or tier_of(machine, meant="--tier cpu")
     except SystemExit:  # argparse has written why
         return USAGE
     except (SideError, GpuError) as error:
@@ -85,7 +86,9 @@ def main(arguments: Sequence[str]) -> int:
     codes = [sessions.run(counting, advised=["-m", "work", "-n", "auto", *others])]
     if codes[0] in WHOLE:
         duel = ["-m", "gpu" if tier == "gpu" else "perf and cpu", f"--ddp-against={base}"]
-        duel += [f"--ddp-against-budget={options.budget:g}", "--ddp-touched"]
+        duel += [f"--ddp-against-budget={options.budget or BUDGETS_S[tier]:g}", "--ddp-touched"]
+        if tier == "gpu":  # a case for more GPUs than there are is excused
+            duel.append(f"--ddp-expect-devices={len(machine.gpus)}")
         duel += without_saving(others)  # what is stored is counts
         codes.append(
             sessions.run(["tests/perf", *duel, f"--junitxml={OUT}/junit-duel.xml"], advised=duel)

@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 
 CASE = "perf_workload.build-none-fp32-ws1-b8"
+TWO_RANKS = "perf_workload.build-ddp-fp32-ws2-b8"
 SUITE = """
 suite: rows
 tier: cpu
 workload: perf_workload:build
-strategy: none
+strategy: {strategy}
 precision: fp32
-world_sizes: [1]
+world_sizes: [{ranks}]
 batch_sizes: [8]
 steps: {steps}
 warmup: {warmup}
@@ -42,12 +43,17 @@ def build(context: BuildContext) -> Workload:
 
 
 class RowsRepository(msgspec.Struct, frozen=True, kw_only=True):
-    """``commits`` after good, of which ``slow`` computes ``more`` times the rows."""
+    """``commits`` after good, of which ``slow`` computes ``more`` times the rows.
+
+    Commits that are not ``touching`` edit a file that the case does not read.
+    """
 
     commits: int
     slow: int
     more: float
     broken: frozenset[int] = frozenset()  # these do not import
+    touching: frozenset[int] | None = None  # None: all of them
+    ranks: int = 1
     rows: int = 64
     width: int = 64
     steps: int = 8
@@ -57,11 +63,17 @@ class RowsRepository(msgspec.Struct, frozen=True, kw_only=True):
         """Make the repository. Good is tagged ``good``, and bad is HEAD of ``main``."""
         _git(directory, "init", "-q", "-b", "main")
         (directory / "bench_configs").mkdir()
-        suite = SUITE.format(steps=self.steps, warmup=self.warmup)
+        suite = SUITE.format(
+            strategy="none" if self.ranks == 1 else "ddp",
+            ranks=self.ranks,
+            steps=self.steps,
+            warmup=self.warmup,
+        )
         (directory / "bench_configs" / "rows.yaml").write_text(suite, encoding="utf-8")
         for place in range(self.commits + 1):
-            source = self._source(place)
-            (directory / "perf_workload.py").write_text(source, encoding="utf-8")
+            touches = self.touching is None or place in {0, *self.touching}
+            edited = "perf_workload.py" if touches else "tools.py"
+            (directory / edited).write_text(self._source(place), encoding="utf-8")
             _git(directory, "add", "-A")
             _git(directory, "commit", "-q", "-m", f"Edit {place} of the workload")
             if not place:

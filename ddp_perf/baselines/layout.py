@@ -1,7 +1,8 @@
 """The layout of a baseline file, in which nothing is repeated that sessions or launches share.
 
 Sessions name their environment, and each environment is there once. The commit differs from day to
-day, so it is with the session. The figures of the launches are lists, one for each metric.
+day, so it is with the session, as the name of the tree is. The figures of the launches are lists,
+one for each metric.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class FileSession(
     date: str
     environment: str  # the name of one of the file's
     commit: str | None = None
+    tree: str | None = None
     launches: Columns
     terms: Columns = {}
     overhead_s: float | None = None
@@ -58,13 +60,14 @@ def to_file(baseline: Baseline) -> FileBaseline:
     def session_in_file(session: Session) -> FileSession:
         environment = session.environment
         if id(environment) not in names:
-            shared = msgspec.structs.replace(environment, commit=None)
+            shared = msgspec.structs.replace(environment, commit=None, tree=None)
             names[id(environment)] = environment_name(shared)
             environments[names[id(environment)]] = shared
         fields = {
             **msgspec.structs.asdict(session),
             "environment": names[id(environment)],
             "commit": environment.commit,
+            "tree": environment.tree,
             "launches": columns(session.launches),
             "terms": columns(session.terms),
         }
@@ -80,13 +83,14 @@ def to_file(baseline: Baseline) -> FileBaseline:
 
 def from_file(stored: FileBaseline) -> Baseline:
     """Return the baseline of a file in which each session names an environment of the file."""
-    environments: dict[tuple[str, str | None], Environment] = {}
+    environments: dict[tuple[str, str | None, str | None], Environment] = {}
 
     def session_of(session: FileSession) -> Session:
         fields = msgspec.structs.asdict(session)
-        name, commit = key = fields["environment"], fields.pop("commit")
+        name, commit, tree = key = fields["environment"], fields.pop("commit"), fields.pop("tree")
         if key not in environments:
-            environments[key] = msgspec.structs.replace(stored.environments[name], commit=commit)
+            shared = stored.environments[name]
+            environments[key] = msgspec.structs.replace(shared, commit=commit, tree=tree)
         fields["environment"] = environments[key]
         fields["launches"] = _rows(session.launches)
         fields["terms"] = _rows(session.terms)

@@ -1,13 +1,15 @@
 """The baseline files: they are read strictly and written atomically, by one writer at a time.
 
-``baselines/<accelerator>.json`` contains the sessions of one accelerator, and
-``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine.
+``baselines/<accelerator>.json`` contains the sessions of one accelerator,
+``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine, and
+``baselines/code/<tree>.patch`` what the code of a session had beyond its commit.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,11 @@ from ddp_perf.core.metric import METRICS
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, instant
 from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.render.units import counted
+from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
+_ABOUT_TO_BE_NAMED_S = 86_400.0  # between a patch and its session: another process may be there
 _CLOCKS_DIFFER = datetime.timedelta(days=1)  # of machines that are set right, at the very most
 _BASELINES = VersionedJson(
     schema=FileBaseline,
@@ -139,6 +143,31 @@ class BaselineStore:
                     sessions = counted(len(case.sessions), "session")
                     found[case_id] = f"{self.path(key)} has {sessions} of it"
         return found
+
+    def patch_path(self, tree: str) -> Path:
+        return self.directory / "code" / f"{tree}.patch"
+
+    def keep_patch(self, tree: str, patch: bytes) -> None:
+        """Keep what the code of a session had beyond its commit, and drop what no session names.
+
+        Raises BaselineError if it cannot be written.
+        """
+        path = self.patch_path(tree)
+        with writing(self.directory, path):
+            if path.is_file() and path.read_bytes() == patch:
+                path.touch()  # it is about to be named again
+                return
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, patch)
+            self._drop_patches(kept=path)
+
+    def _drop_patches(self, *, kept: Path) -> None:
+        """Remove the patches that no baseline file names. One may be about to be named."""
+        named = "".join(path.read_text("utf-8") for path in self.directory.glob("*.json"))
+        latest = time.time() - _ABOUT_TO_BE_NAMED_S
+        for path in kept.parent.glob("*.patch"):
+            if path != kept and path.stem not in named and path.stat().st_mtime < latest:
+                path.unlink(missing_ok=True)
 
     def check_storable(self) -> None:
         """Raise BaselineError if a session could not be stored."""

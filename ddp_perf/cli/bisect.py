@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from ddp_perf.cli.bisect_environments import bisect_environments
@@ -19,15 +16,12 @@ from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
-from ddp_perf.duel.bisect.log import BisectLog
+from ddp_perf.duel.bisect.find import CommitSearch
+from ddp_perf.duel.bisect.log import BisectLog, open_log
 from ddp_perf.duel.bisect.opening import open_commit
-from ddp_perf.duel.bisect.result import BisectResult, bisect_result, with_work
-from ddp_perf.duel.bisect.run import run_bisect
-from ddp_perf.duel.bisect.search import Question, standing
+from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.bisect.text import bisect_json, bisect_text
 from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
-from ddp_perf.duel.search_log import Conditions
-from ddp_perf.duel.sides.cache import cache_shelf
 from ddp_perf.errors import ConfigError, LaunchError, SideError
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
@@ -115,7 +109,7 @@ class _Search:
     def __init__(self, line: CommitLine, case: str, confidence: float, capacity: Capacity) -> None:
         self.result: BisectResult | None = None
         self._line, self._case, self._capacity = line, case, capacity
-        self._question = Question(length=line.length, confidence=confidence)
+        self._confidence = confidence
 
     def run(self, budget_s: float) -> tuple[str, int] | None:
         """Return why the search ended early, and the exit code of that; None if it did not."""
@@ -150,18 +144,13 @@ class _Search:
         turn = self._ends(turns)
         log = stack.enter_context(contextlib.closing(self._open_log(turn)))
         progress = stack.enter_context(BudgetProgress(budget_s))
+        search = CommitSearch(
+            self._line, turns, log, confidence=self._confidence, on_progress=progress.show
+        )
         try:
-            run_bisect(
-                self._question,
-                log,
-                turns,
-                until=progress.until,
-                on_launch=lambda _: progress.launched(len(log.launches)),
-            )
+            search.run(until=progress.until)
         finally:
-            self.result = self._result(log)
-        work = tuple(with_work(one, self._line, turns) for one in self.result.culprits)
-        self.result = msgspec.structs.replace(self.result, culprits=work)
+            self.result = search.result()
 
     def _ends(self, turns: CommitTurns) -> CommitTurn:
         """Make good and bad ready, before anything is launched, and return good.
@@ -179,35 +168,16 @@ class _Search:
 
     def _open_log(self, turn: CommitTurn) -> BisectLog:
         tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
-        environment = describe_environment(self._capacity, tier, runtime, Path.cwd())
-        # The commit is that of the user's tree, which is not measured.
-        conditions: Conditions = {
-            **environment.conditions(),
-            "commit": None,
-            "ddp_perf": version("ddp-perf"),
-        }
-        question = {
-            "repository": self._line.repository,
-            "good": self._line.commits[0].hash,
-            "bad": self._line.commits[-1].hash,
-            "case": self._case,
-        }
-        log = BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)
+        log = open_log(
+            self._line,
+            self._case,
+            describe_environment(self._capacity, tier, runtime, Path.cwd()),
+        )
         if log.launches:
             write_line(f"goes on after {counted(len(log.launches), 'launch')} of {log.path}")
         elif log.changed:
             write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
         return log
-
-    def _result(self, log: BisectLog) -> BisectResult:
-        return bisect_result(
-            standing(self._question, log.launches, ended=True),
-            self._line,
-            log.launches,
-            case_id=self._case,
-            confidence=self._question.confidence,
-            log=str(log.path),
-        )
 
 
 def _width() -> int:

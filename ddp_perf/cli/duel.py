@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, budget_seconds
@@ -20,7 +21,8 @@ from ddp_perf.cli.progress import BudgetProgress, describe_progress, write_line
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.cases import MatchedCases, match_cases
+from ddp_perf.duel.choice import choice_text, choose_cases, default_budget_s, stored_launch_s
 from ddp_perf.duel.open_sides import open_sides
 from ddp_perf.duel.result_file import result_path, write_duel
 from ddp_perf.duel.run import (
@@ -52,7 +54,11 @@ def duel(
     b: Annotated[str, typer.Argument(metavar="[B]", help="What is judged, named likewise.")] = ".",
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Compare this case; may be repeated. [default: all]"),
+        typer.Option(
+            metavar="ID",
+            help="Compare this case; may be repeated. [default: all, or as many of the core as the"
+            " budget has room for]",
+        ),
     ] = None,
     config: Annotated[
         list[Path] | None,
@@ -63,8 +69,12 @@ def duel(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to launch at most: 90s, 10m or 1h.")
-    ] = "3m",
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long to launch at most: 90s, 10m or 1h. [default: 3m; on GPUs 10m]",
+        ),
+    ] = None,
     tolerance: Annotated[
         float,
         typer.Option(metavar="FRACTION", help="Sides that differ by less are EQUIVALENT."),
@@ -93,7 +103,7 @@ def duel(
       4  usage: an argument, a side or a suite; nothing is judged
     """
     check_can_launch()
-    budget_s = budget_seconds(budget)
+    given_s = None if budget is None else budget_seconds(budget)
     _check_fraction("--tolerance", tolerance, below=1)
     _check_fraction("--false-alarm-rate", false_alarm_rate, below=0.5)
     repeat = _repeated(config or (), tolerance, false_alarm_rate)
@@ -114,6 +124,9 @@ def duel(
                 ids=case or (),
                 overrides=Overrides(files=bool(os.environ.get(DATA_FOLDER))),
             )
+            budget_s = default_budget_s(matched) if given_s is None else given_s
+            if not case:
+                matched = _chosen(matched, capacity, budget_s)
             request = DuelRequest(
                 matched=matched,
                 budget_s=budget_s,
@@ -133,6 +146,17 @@ def duel(
         finished.name_file()
         raise
     raise typer.Exit(finished.exit_code)
+
+
+def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
+    """Return the cases that the budget has room for, and say which if it has none for some."""
+    store = BaselineStore(Path.cwd() / "baselines")
+    matched = choose_cases(
+        matched, budget_s=budget_s, launch_s=stored_launch_s(store, capacity), fits=capacity.fits
+    )
+    if text := choice_text(matched, budget_s):
+        write_line(text)
+    return matched
 
 
 def _run(

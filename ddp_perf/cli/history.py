@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +16,11 @@ from ddp_perf.cli.options import RESULTS_HELP, AsJson, Metric
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError, did_you_mean
 from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
+from ddp_perf.history.audits import audit_lines
 from ddp_perf.history.recording import record_of
 from ddp_perf.history.records import SessionRecord, TimeSeries
 from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
+from ddp_perf.render.tables import wrapped
 from ddp_perf.session.results_file import read_results
 
 
@@ -78,6 +80,8 @@ def show(
         typer.echo(overview_text(histories, width))
     else:
         typer.echo("\n\n".join(case_text(found, width) for found in histories))
+    if not as_json:
+        _show_audits(url, {found.series.case.accelerator for found in histories}, width)
     if plot is not None:
         _draw(histories, plot)
 
@@ -135,6 +139,15 @@ def bisect_range(
         typer.echo("\n\n".join(ranges_text(found, width) for found in histories))
     changed = any(found.ranges for found in histories)
     raise typer.Exit(ExitCode.REGRESSION if changed else ExitCode.PASS)
+
+
+def _show_audits(url: str, accelerators: Collection[str], width: int) -> None:
+    from ddp_perf.history.store import HistoryStore
+
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        audits = [audit for audit in store.audits() if audit.accelerator in accelerators]
+    for line in wrapped(audit_lines(audits), width):
+        typer.echo(line)
 
 
 def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:

@@ -35,7 +35,13 @@ def report(
     """
     # Imported here: plotting takes half a second to import, and most commands do not need it.
     from ddp_perf.report.directory import PAGE, write_report
-    from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
+    from ddp_perf.report.source import (
+        SELFTEST,
+        ReportSource,
+        audit_lines_for,
+        curve_for,
+        history_points_for,
+    )
 
     file = joined_results(results)
     source = ReportSource(
@@ -43,6 +49,7 @@ def report(
         complete=file.complete,
         curve=curve_for(file.suites, SELFTEST),
         sessions=history_points_for(file.suites, history) if history is not None else {},
+        audits=tuple(audit_lines_for(file.suites, history)) if history is not None else (),
     )
     session = write_report(output, source)
     typer.echo(f"{session.status.value}: {session.headline}")

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import FalseAlarmRate, budget_seconds
@@ -23,14 +24,17 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.render.units import describe_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.selftest.curve import PowerCurve, SelftestOutcome
-from ddp_perf.selftest.launches import SelftestRequest, run_selftest
+from ddp_perf.selftest.curve import LEAST_TRIALS, PowerCurve, SelftestOutcome
+from ddp_perf.selftest.launches import SelftestRequest, launches_for, run_selftest
 from ddp_perf.selftest.log import SelftestLog, conditions_of
 from ddp_perf.selftest.text import selftest_json, selftest_text
 from ddp_perf.selftest.trials import power_curve
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.session.measure.nights import core_of, most_telling_first
+from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
@@ -53,8 +57,8 @@ def selftest(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Suite file. Its smallest case of several ranks is measured."
-            " [default: the first of bench_configs/ for this machine's GPUs, else for its CPU]",
+            help="Suite file. Its smallest case of several ranks is measured. [default: the first"
+            " of bench_configs/ for the CPU; with GPUs, the first case of a night's core]",
         ),
     ] = None,
     launches: Annotated[
@@ -82,8 +86,10 @@ def selftest(
     check_can_launch()
     budget_s = budget_seconds(budget)
     capacity = find_capacity()
-    cases = _runnable_cases(config, capacity)
+    cases = _gated_cases(config, capacity)
     request = _request(cases, launches, false_alarm_rate)
+    if outlook := _outlook(request, capacity, budget_s):
+        write_line(outlook)
     log, environment, ended = _measure(request, capacity, budget_s, output)
     curve = power_curve(request, log.launches, environment)
     typer.echo(selftest_text(curve, shutil.get_terminal_size().columns))
@@ -95,8 +101,39 @@ def selftest(
     raise typer.Exit(code)
 
 
+def _gated_cases(config: Path | None, capacity: Capacity) -> list[Case]:
+    """Return the cases that share the false-alarm rate of a session: of one suite, or of a night.
+
+    On GPUs it is the core of a night, the most telling case first, unless a suite is named. Raises
+    ConfigError if this machine can run no case.
+    """
+    runnable = _runnable_cases(config, capacity)
+    if config is None and runnable[0].tier == "gpu":
+        on_gpus = [case for case in runnable if case.tier == "gpu"]
+        core = core_of(on_gpus, capacity.fits)
+        telling = most_telling_first(on_gpus, capacity.fits)
+        return [case for case in telling if case.key in core] or telling[:1]
+    return [case for case in runnable if case.suite == runnable[0].suite]
+
+
+def _outlook(request: SelftestRequest, capacity: Capacity, budget_s: float) -> str | None:
+    """Return which case is measured, and how long it takes until its launches decide.
+
+    None if no launch of it was timed, and none is assumed.
+    """
+    case, needed = request.case, launches_for(LEAST_TRIALS, request.launches)
+    baseline = stored_baseline(BaselineStore(Path.cwd() / "baselines"), capacity, case.tier)
+    if not (launch_s := expected_launch_s(case, baseline)):
+        return None
+    return (
+        f"{case.id} of {case.suite}: the {needed} launches that show what the gate finds take about"
+        f" {describe_duration(needed * launch_s)}; the budget is {describe_duration(budget_s)}, and"
+        " the same command continues"
+    )
+
+
 def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
-    """Return the cases of one suite that this machine can run.
+    """Return the cases of the files that this machine can run, those of its GPUs first.
 
     Raises ConfigError if there is no such case.
     """
@@ -112,15 +149,19 @@ def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
     runnable = [case for case in cases if capacity.obstacle(case) is None]
     if not runnable:
         raise ConfigError(f"{paths[0]}: {cases[0].id} {capacity.obstacle(cases[0])}")
-    first = min(runnable, key=lambda case: case.tier != "gpu")  # the first of them
-    return [case for case in runnable if case.suite == first.suite]
+    return sorted(runnable, key=lambda case: case.tier != "gpu")
 
 
 def _request(
     cases: Sequence[Case], launches: int | None, false_alarm_rate: float
 ) -> SelftestRequest:
-    """Choose the smallest case of several ranks, or of one rank if there is no other."""
+    """Choose the smallest case of several ranks, or of one rank if there is no other.
+
+    Of several suites, which are the core of a night, the first case is chosen.
+    """
     case = min(cases, key=lambda c: (c.world_size == 1, c.world_size, c.samples_per_step))
+    if len({c.suite for c in cases}) > 1:
+        case = cases[0]
     return SelftestRequest(
         case=case,
         launches=launches or case.schedule.launches,

@@ -66,6 +66,14 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     env: Annotated[
         dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")
     ] = {}
+    core: Annotated[
+        list[str] | None,
+        Meta(
+            description='Patterns of ids, as in "*-b4096": of the cases that one matches, those'
+            " with the most ranks that fit the machine are of the core, which every night gates."
+            " The others rotate over a week (--ddp-rotate). Absent: all are of the core."
+        ),
+    ] = None
     targets: Annotated[
         TargetEntries,
         Meta(

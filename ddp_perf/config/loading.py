@@ -13,6 +13,7 @@ from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.layout import check_layout
+from ddp_perf.config.nightly_core import check_core, with_core
 from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.script_checks import check_script, check_script_fields, check_script_file
 from ddp_perf.config.scripts import ScriptSuite
@@ -48,7 +49,8 @@ def load_cases(
             key = (case.tier, case.id)  # baselines are stored by these
             if key not in origin:
                 targets, file = variant.suite.targets, _from_here(path)
-                origin[key] = path, variant, with_targets(case, targets, file)
+                case = with_core(with_targets(case, targets, file), variant)
+                origin[key] = path, variant, case
                 continue
             earlier, of, same = origin[key]
             if variant is of or earlier != path or same.work() != case.work():
@@ -214,7 +216,9 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
             )
     check_options(suite)
     _check_changes(suite)
-    check_targets(suite.targets, cases_of(Variant(suite=suite)))
+    cases = cases_of(Variant(suite=suite))
+    check_targets(suite.targets, cases)
+    check_core(suite.core, cases)
     if isinstance(suite, Suite):
         return _with_workload(suite, import_paths)
     if isinstance(suite, ScriptSuite):

@@ -136,6 +136,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     tolerances: Tolerances
     targets: tuple[Target, ...] = ()  # of each figure the first one on the accelerator applies
+    # The patterns of its suite's core that match its id. None: the suite states no core.
+    core: tuple[str, ...] | None = None
     single: str | None  # id of the single-rank case that is the denominator of scaling
     base: str | None = None  # id of the case that it is compared with: without its technique
     technique: str | None = None  # name of the technique, the hook, or the swept value

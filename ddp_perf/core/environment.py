@@ -42,13 +42,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     driver: str | None
     blas: str | None
     commit: str | None = None
+    # Git's name of all files together; of equal names the files are equal. None: it is unknown.
+    tree: str | None = None
+    packages: dict[str, str] = {}  # versions of those that ranks import, and of what these need
 
     def conditions(self) -> dict[str, str | int | float | None]:
-        """Return every field, every environment variable and every transport, by name."""
+        """Return every field, environment variable, package and transport, by name."""
         fields = msgspec.structs.asdict(self)
-        del fields["variables"], fields["transports"]
+        del fields["variables"], fields["transports"], fields["packages"], fields["tree"]
         used = {f"NCCL's transport of {ranks}": name for ranks, name in self.transports.items()}
-        return {**fields, **self.variables, **used}
+        packages = {f"package {name}": version for name, version in self.packages.items()}
+        return {**fields, **self.variables, **packages, **used}
 
     @property
     def pooled_host(self) -> str | None:

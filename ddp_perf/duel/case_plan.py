@@ -44,7 +44,7 @@ def plan_case(
     *,
     most: int,
     rate: float,
-    tolerance: float,
+    tolerance: float | None,
     with_single: bool,
     may_use_cpu_time: bool = True,
 ) -> CasePlan:
@@ -52,7 +52,8 @@ def plan_case(
 
     ``rate`` is the false-alarm rate of the case: of any SLOWER, and as much of any FASTER. The
     verdict on the time takes most of it, and the other metrics that can turn a case red share the
-    rest. ``with_single``: its one-rank case takes part in the duel.
+    rest. ``tolerance`` is one for all metrics, or None for that of each. ``with_single``: its
+    one-rank case takes part in the duel.
     ``may_use_cpu_time``: both sides have as many threads, so that their CPU times compare.
     """
     metrics = [name for name in gated_metrics(case) if name != EFFICIENCY.name or with_single]
@@ -68,7 +69,9 @@ def plan_case(
         share = 1.0
         if others:
             share = _OF_TIME if name == time else (1 - _OF_TIME) / len(others)
-        return PairedPlan(alpha=rate * share, tolerance=tolerance, looks=looks)
+        own = tolerance or case.tolerances.of(name)
+        assert own is not None  # it is gated
+        return PairedPlan(alpha=rate * share, tolerance=own, looks=looks)
 
     plans = {name: plan(name) for name in metrics}
     return CasePlan(time=time, why=choice.reason if choice else None, plans=plans)

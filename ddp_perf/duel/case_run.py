@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.duel.case_plan import CasePlan, plan_case, sights_of
 from ddp_perf.duel.explained import structure_difference
@@ -20,13 +22,28 @@ from ddp_perf.duel.values import CaseDuel, Pair, SideCase, SideFailure, SideName
 class CaseRun:
     """A case of a duel: `duel` is its result so far, and `is_open` whether it needs more pairs."""
 
-    def __init__(self, cases: SideCase, a: OpenSide, b: OpenSide) -> None:
-        self.duel = CaseDuel(cases=cases)
+    def __init__(
+        self,
+        cases: SideCase,
+        a: OpenSide,
+        b: OpenSide,
+        *,
+        calibrated: Sequence[LaunchResult] = (),
+        injections: tuple[Injection, ...] = (),
+    ) -> None:
+        self.duel = CaseDuel(cases=cases, aa=tuple(calibrated))
         self.is_open = True
         self._sides = (a, b)
+        self._injections: dict[SideName, tuple[Injection, ...]] = {"A": (), "B": injections}
         self._plan: CasePlan | None = None
-        self._launch_s: float | None = None  # of side A, as the calibration has shown it
+        # Of a launch of one side, as the calibration has shown it.
+        self._launch_s = min((launch.wall_s for launch in calibrated), default=None)
         self._pair_s: float | None = None
+
+    @property
+    def calibrated(self) -> int:
+        """The number of launches of one side that show how launches differ."""
+        return len(self.duel.aa)
 
     @property
     def id(self) -> str:
@@ -64,7 +81,9 @@ class CaseRun:
         self._launch_s = min(seconds, self._launch_s or seconds)
         self.duel = replace(self.duel, aa=(*self.duel.aa, outcome))
 
-    def plan(self, *, most: int, rate: float, tolerance: float, with_single: bool) -> CasePlan:
+    def plan(
+        self, *, most: int, rate: float, tolerance: float | None, with_single: bool
+    ) -> CasePlan:
         """Plan the verdicts by the calibration, with room for ``most`` pairs."""
         case, aa = self.duel.cases.b, summaries_of_aa(self.duel)
         self._plan = plan_case(
@@ -82,7 +101,12 @@ class CaseRun:
     def launch_pair(self, block: int, order: random.Random) -> None:
         """Run a launch of each side, in random order. Raises LaunchError."""
         turns = [
-            Turn(side.launcher, self.duel.cases.of(side.name), side.import_paths)
+            Turn(
+                side.launcher,
+                self.duel.cases.of(side.name),
+                side.import_paths,
+                self._injections[side.name],
+            )
             for side in self._sides
         ]
         places: list[int] = []

@@ -24,6 +24,9 @@ class MatchedCases(msgspec.Struct, frozen=True, kw_only=True):
 
     cases: tuple[SideCase, ...]
     missing: tuple[MissingSide, ...] = ()
+    left_out: tuple[MissingSide, ...] = ()  # of those that nobody named: they do not count
+    # Ids of the cases that nobody named, the least telling first: all but one may be left out.
+    spare: tuple[str, ...] = ()
 
 
 class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +145,7 @@ def _matched(ids: Iterable[str], a: _Loaded, b: _Loaded, capacity: Capacity) -> 
         both = [(side.side, side.cases[name]) for side in (a, b)]
         obstacle = next(_obstacles(both, capacity), None)
         if obstacle is not None:
-            missing.append(MissingSide(case_id=name, reason=obstacle))
+            missing.append(MissingSide(case_id=name, reason=obstacle, unfit=True))
         else:
             cases.append(SideCase(a=alike(a.cases[name], b.cases[name]), b=b.cases[name]))
     return MatchedCases(cases=tuple(cases), missing=tuple(missing))

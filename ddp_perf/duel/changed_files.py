@@ -40,7 +40,7 @@ def changed_files(directory: Path, commit: str) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory() as temporary:
         own = Path(temporary) / "index"  # `git diff` writes it: it must not be the user's
         if index.exists():
-            shutil.copyfile(index, own)
+            shutil.copy2(index, own)  # with its time: files that are not older are read again
         environ = {"GIT_INDEX_FILE": str(own)}
         differ = _git(
             root, "diff", "--name-only", "--no-renames", "-z", commit, "--", environ=environ

@@ -23,6 +23,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
     files: frozenset[Path]  # also where a module would be, but is not: one may be added or removed
     unknown: str | None = None  # the first place where the source leaves open what is imported
+    external: frozenset[str] = frozenset()  # top-level modules that are imported from elsewhere
 
 
 def imported_files(module: str, import_paths: Sequence[str], repository: Path) -> Imported:
@@ -35,7 +36,7 @@ def imported_files(module: str, import_paths: Sequence[str], repository: Path) -
     finder.need(module)
     if not finder.parsed:
         finder.unknown = finder.unknown or f"{module} is not a source file of the project"
-    return Imported(files=frozenset(finder.files), unknown=finder.unknown)
+    return finder.found()
 
 
 def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Path) -> Imported:
@@ -54,7 +55,7 @@ def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Pat
         finder.need(run.steps_by.partition(":")[0])
     if not finder.parsed:
         finder.unknown = finder.unknown or f"{run.script} is not a source file of the project"
-    return Imported(files=frozenset(finder.files), unknown=finder.unknown)
+    return finder.found()
 
 
 class _Finder:
@@ -65,6 +66,14 @@ class _Finder:
         self.parsed: set[Path] = set()
         self.files: set[Path] = set()
         self.unknown: str | None = None
+        self._external: set[str] = set()
+
+    def found(self) -> Imported:
+        return Imported(
+            files=frozenset(self.files),
+            unknown=self.unknown,
+            external=frozenset(self._external),
+        )
 
     def run(self, places: Sequence[Path]) -> None:
         """Follow a script, which is the first of these files that exists."""
@@ -82,8 +91,12 @@ class _Finder:
         self._needed.add(module)
         names = module.split(".")
         found = [self._follow(root, names) for root in self._roots]
-        if not any(found) and self._add_installed(names[0]):
+        if any(found):
+            return
+        if self._add_installed(names[0]):
             self._follow(self._roots[-1], names)
+        else:
+            self._external.add(names[0])
 
     def _follow(self, place: Path, names: Sequence[str]) -> bool:
         """Note each package and module on the way, and return whether there is any."""

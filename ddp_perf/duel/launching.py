@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.launch.launcher import Launcher
 
@@ -17,6 +18,7 @@ class Turn(NamedTuple):
     launcher: Launcher
     case: Case
     import_paths: tuple[str, ...]
+    injections: tuple[Injection, ...] = ()
 
 
 def launch_turns(
@@ -35,6 +37,11 @@ def launch_turns(
     for place in order.sample(range(len(turns)), len(turns)):
         on_turn(place)
         turn = turns[place]
-        request = LaunchRequest(case=turn.case, round=block, import_paths=turn.import_paths)
+        request = LaunchRequest(
+            case=turn.case,
+            round=block,
+            import_paths=turn.import_paths,
+            injections=turn.injections,
+        )
         outcomes[place] = turn.launcher.launch(request)
     return [outcomes[place] for place in range(len(turns))]

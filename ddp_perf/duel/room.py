@@ -15,6 +15,30 @@ FIRST_LOOK = plan_pair_looks(1000)[0]  # pairs before the first verdict
 MARGIN = 1.2  # of a suggested budget: launches do not all take equally long
 
 
+def one_to_leave_out(
+    runs: Sequence[CaseRun], spare: Sequence[str], *, budget_s: float, spent_s: float
+) -> str | None:
+    """Return the id of a spare case to leave out, so that the others have room; None if all have.
+
+    It is one that has no room by itself, or else the first one. The last case is not left out.
+    """
+    rest = {run.id: rest_s(run) for run in runs if run.is_open}
+    left_s = budget_s - spent_s
+    candidates = [name for name in spare if name in rest]
+    if len(rest) < 2 or not candidates or sum(rest.values()) <= left_s:
+        return None
+    return next((name for name in candidates if rest[name] > left_s), candidates[0])
+
+
+def has_room_for_pairs(run: CaseRun, *, budget_s: float, spent_s: float) -> bool:
+    """Return whether there is room for the calibration and two pairs, which are fewer than a look.
+
+    True also before its first launch.
+    """
+    calibration_s = (CALIBRATION_LAUNCHES - len(run.duel.aa)) * (run.launch_s or 0.0)
+    return spent_s + calibration_s + 2 * run.pair_s <= budget_s
+
+
 def check_room(runs: Sequence[CaseRun], *, budget_s: float, spent_s: float) -> None:
     """Raise BudgetError if the calibration and the first look at all cases take too long.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.duel.case_run import CaseRun
 from ddp_perf.duel.cases import MatchedCases
 from ddp_perf.duel.conditions import differences, option_differences, side_conditions
@@ -17,9 +19,16 @@ from ddp_perf.duel.counted import CountDifference, count_both
 from ddp_perf.duel.edits import WatchedTree
 from ddp_perf.duel.explained import explain_slower
 from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.room import FIRST_LOOK, check_room, most_pairs
-from ddp_perf.duel.values import CaseDuel, Duel, SideConditions, SideName
+from ddp_perf.duel.room import (
+    FIRST_LOOK,
+    check_room,
+    has_room_for_pairs,
+    most_pairs,
+    one_to_leave_out,
+)
+from ddp_perf.duel.values import CaseDuel, Duel, MissingSide, SideConditions, SideName
 from ddp_perf.errors import BudgetError
+from ddp_perf.render.units import describe_duration
 from ddp_perf.stats.duel.yardstick import CALIBRATION_LAUNCHES
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.system.capacity import Capacity
@@ -36,10 +45,13 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     matched: MatchedCases
     budget_s: float = DEFAULT_BUDGET_S
-    tolerance: float = DEFAULT_TOLERANCE
+    tolerance: float | None = DEFAULT_TOLERANCE  # None: that of each metric of the case
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
     seed: int | None = None  # of the order of launches; None: another one each time
     counts: bool = True  # count the steps of both sides; False: it was done before
+    # Launches of one side just before, by case id: they take the place of the calibration's own.
+    calibrated: Mapping[str, Sequence[LaunchResult]] = {}
+    injections: tuple[Injection, ...] = ()  # they slow the ranks of side B on purpose
 
 
 def run_duel(
@@ -53,9 +65,9 @@ def run_duel(
     """Compare the sides until each case is decided, or the budget is over; then count their steps.
 
     ``on_update`` receives what is finished, as an incomplete duel: after each pair, and also if an
-    interrupt ends the run, which is raised then. Raises BudgetError if there is no room for the
-    first look at all cases, LaunchError if ranks cannot be started, and SideError if the user edits
-    a workload that is being measured.
+    interrupt ends the run, which is raised then. Spare cases that turn out to have no room are left
+    out. Raises BudgetError if there is no room for the first look at all others, LaunchError if
+    ranks cannot be started, and SideError if the user edits a workload that is being measured.
     """
     run = _DuelRun(request, a, b, on_update)
     try:
@@ -86,8 +98,18 @@ class _DuelRun:
         self._start = time.monotonic()
         self._start_s = 0.0  # of the servers of both sides
         self._measured_s: float | None = None  # until the counts began; None: they did not
-        self._runs = {cases.id: CaseRun(cases, a, b) for cases in request.matched.cases}
+        self._runs = {
+            cases.id: CaseRun(
+                cases,
+                a,
+                b,
+                calibrated=request.calibrated.get(cases.id, ()),
+                injections=request.injections,
+            )
+            for cases in request.matched.cases
+        }
         self._tree = WatchedTree(a.prepared, b.prepared, request.matched.cases)
+        self._left_out = [*request.matched.left_out]
         self._conditions: dict[SideName, SideConditions] = {}
         self._alpha = request.false_alarm_rate
         self.needed_s: float | None = None  # a budget with room for all cases, if this one has none
@@ -115,15 +137,13 @@ class _DuelRun:
     def calibrate(self) -> None:
         """Run launches of side A alone, and plan each case by it. Raises BudgetError."""
         for number in range(CALIBRATION_LAUNCHES):
-            for run in self._runs.values():
-                if run.is_open:
+            for run in list(self._runs.values()):
+                if not run.is_open or run.id not in self._runs:
+                    continue
+                if number >= run.calibrated:
                     run.calibrate(number)
                     self._on_update(self.duel())
-                    check_room(
-                        list(self._runs.values()),
-                        budget_s=self._request.budget_s,
-                        spent_s=self._spent_s,
-                    )
+                self._make_room()
         rate = alpha_per_metric(self._request.false_alarm_rate, len(self._runs))
         left_s = self._request.budget_s - self._spent_s
         for run in self._open:
@@ -134,6 +154,25 @@ class _DuelRun:
                 with_single=run.single in self._runs,
             )
             self._alpha = plan.plans[plan.time].alpha
+
+    def _make_room(self) -> None:
+        """Leave out spare cases until the others have room. Raises BudgetError if they have none.
+
+        The last one of spare cases goes on with fewer pairs than the first look has.
+        """
+        budget_s, spare = self._request.budget_s, self._request.matched.spare
+        while name := one_to_leave_out(
+            list(self._runs.values()), spare, budget_s=budget_s, spent_s=self._spent_s
+        ):
+            del self._runs[name]
+            reason = (
+                f"the budget of {describe_duration(budget_s)} turned out to have no room for it"
+            )
+            self._left_out.append(MissingSide(case_id=name, reason=reason))
+        is_last = bool(spare) and len(self._open) == 1
+        if is_last and has_room_for_pairs(self._open[0], budget_s=budget_s, spent_s=self._spent_s):
+            return
+        check_room(list(self._runs.values()), budget_s=budget_s, spent_s=self._spent_s)
 
     def measure(self) -> None:
         """Run blocks of pairs while a case is undecided and the budget has room for a pair."""
@@ -212,6 +251,7 @@ class _DuelRun:
             alpha=self._alpha,
             cases=tuple(run.duel for run in self._runs.values()),
             missing=self._request.matched.missing,
+            left_out=tuple(self._left_out),
             conditions=dict(self._conditions),
             differences=differences(*self._conditions.values()) if both else (),
             needed_s=self.needed_s,

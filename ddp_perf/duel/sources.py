@@ -6,13 +6,26 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ddp_perf.config.loading import find_suites, suite_file
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
+from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.script import ScriptRun
 from ddp_perf.duel.imports import Imported, files_of_script, imported_files
 from ddp_perf.duel.touched import CaseSources
 from ddp_perf.errors import ConfigError
+from ddp_perf.launch.rank_packages import RANK_PACKAGES
+from ddp_perf.system.packages import versions_behind
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's tree: its root, its suite files, and where ranks import from."""
+
+    root: Path
+    suites: tuple[Path, ...]
+    import_paths: tuple[str, ...]
 
 
 def sources_of(
@@ -60,6 +73,19 @@ def _imported(case: Case, import_paths: Sequence[str], root: Path) -> Imported:
     if not colon:  # it is a workload of ddp_perf, or a collective
         return Imported(files=frozenset())
     return imported_files(module, import_paths, root)
+
+
+def packages_of(
+    cases: Sequence[Case], import_paths: Sequence[str], repository: Path
+) -> dict[str, str]:
+    """Return the versions of the packages that ranks of the cases import, and of what these need.
+
+    The files below ``repository`` are searched for what they import; nothing is run.
+    """
+    imported = imported_by(cases, import_paths, repository.resolve())
+    own = (one.external for one in imported.values())
+    models = {PACKAGES[case.workload] for case in cases if case.workload in PACKAGES}
+    return versions_behind({*RANK_PACKAGES, "numpy", *models}.union(*own))
 
 
 def _named(run: ScriptRun | None, import_paths: Sequence[str]) -> Iterator[Path]:

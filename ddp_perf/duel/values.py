@@ -30,6 +30,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # for people: "main (3f2a1c9)"
     commit: str | None = None  # full hash of a revision; of the tree: HEAD, if it is in git
     changed: bool | None = None  # the tree has edits that are not committed; None: unknown
+    patch: str | None = None  # a file: what a stored session's code had beyond the commit
 
 
 class PreparedSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +150,7 @@ class MissingSide(msgspec.Struct, frozen=True, kw_only=True):
 
     case_id: str
     reason: str
+    unfit: bool = False  # this machine cannot run it
 
 
 class SideConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +174,7 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float  # of the verdict on the time of a case: its share of that rate
     cases: tuple[CaseDuel, ...]
     missing: tuple[MissingSide, ...] = ()
+    left_out: tuple[MissingSide, ...] = ()  # that nobody named: they do not count
     conditions: dict[SideName, SideConditions] = {}
     differences: tuple[str, ...] = ()  # of the conditions: "torch: 2.11.0 → 2.13.0"
     repeat: tuple[str, ...] = ()  # options that the same duel needs again: "--config=mine.yaml"

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert, inspect, select, text, update
 
 from ddp_perf.core.session import MEDIANS
 from ddp_perf.errors import HistoryError
-from ddp_perf.history.tables import FIGURES, METADATA, SCHEMA
+from ddp_perf.history.tables import AUDITS, FIGURES, METADATA, SCHEMA
 
 
 def _name_medians(connection: Connection) -> None:
@@ -23,8 +23,13 @@ def _name_medians(connection: Connection) -> None:
         connection.execute(renamed)
 
 
+def _add_audits(connection: Connection) -> None:
+    """Make the table of audits, which version 2 did not have."""
+    AUDITS.create(connection)
+
+
 # From version 1 to 2, from 2 to 3, and so on. Each runs once, in the transaction that records it.
-UPGRADES: tuple[Callable[[Connection], None], ...] = (_name_medians,)
+UPGRADES: tuple[Callable[[Connection], None], ...] = (_name_medians, _add_audits)
 
 
 def is_current(connection: Connection) -> bool:

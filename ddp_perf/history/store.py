@@ -1,4 +1,4 @@
-"""The store of the history: it appends sessions and returns series.
+"""The store of the history: it appends sessions and audits, and returns them.
 
 A session whose `append` has returned is on disk, and is stored once.
 """
@@ -15,6 +15,7 @@ from sqlalchemy import Connection, RowMapping, and_, func, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.gate_audit import GateAudit
 from ddp_perf.core.session import MEDIANS
 from ddp_perf.core.verdict import Verdict
 from ddp_perf.errors import HistoryError
@@ -29,7 +30,7 @@ from ddp_perf.history.records import (
     StoredCase,
     TimeSeries,
 )
-from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
+from ddp_perf.history.tables import AUDITS, CASES, FIGURES, SESSIONS
 
 PATIENCE_S = 30.0
 TOGETHER = 20  # sessions in one transaction of an import: their rows are adjacent on disk
@@ -44,6 +45,7 @@ _BATCH = 500  # rows of one query: databases limit the number of parameters
 T = TypeVar("T")
 _ENCODE = msgspec.json.Encoder(order="deterministic").encode
 _INFO = msgspec.json.Decoder(SessionInfo)
+_AUDIT = msgspec.json.Decoder(GateAudit)
 _VERDICT = msgspec.json.Decoder(Verdict)
 _LAUNCHES = msgspec.json.Decoder(tuple[float, ...])
 _WORK = msgspec.json.Decoder(dict[str, Scalar])
@@ -144,6 +146,18 @@ class HistoryStore:
         return TimeSeries(
             case=case, metric=metric, sessions=tuple(sessions), only_medians=only_medians
         )
+
+    def append_audit(self, audit: GateAudit) -> None:
+        """Store an audit, once. It is on disk when this returns. Raises HistoryError."""
+        with self._database.writing() as connection:
+            insertion = self._insert(AUDITS).on_conflict_do_nothing()
+            connection.execute(insertion, _audit_row(audit))
+
+    def audits(self) -> list[GateAudit]:
+        """Return all audits, oldest first."""
+        query = select(AUDITS.c.info).order_by(AUDITS.c.date, AUDITS.c.host, AUDITS.c.case_id)
+        with self._database.reading() as connection:
+            return [_AUDIT.decode(info) for info in connection.execute(query).scalars()]
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -289,6 +303,19 @@ def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict
         "verdict": verdict and _ENCODE(verdict).decode(),
         "baseline": figure.baseline,
         "disturbance": figure.disturbance,
+    }
+
+
+def _audit_row(audit: GateAudit) -> dict[str, Any]:
+    return {
+        "accelerator": audit.accelerator,
+        "host": audit.host,
+        "date": audit.date,
+        "suite": audit.suite,
+        "case_id": audit.case_id,
+        "size": audit.size,
+        "outcome": audit.outcome.value,
+        "info": _ENCODE(audit).decode(),
     }
 
 

@@ -1,4 +1,7 @@
-"""The tables of the history: sessions, cases, and one figure for each session, case and metric."""
+"""The tables of the history: sessions, cases, their figures, and the audits of the gate.
+
+There is one figure for each session, case and metric.
+"""
 
 from __future__ import annotations
 
@@ -62,4 +65,19 @@ FIGURES = Table(
     Column("baseline", Float(53)),
     Column("disturbance", Text),
     PrimaryKeyConstraint("case_key", "metric", "session_key"),
+)
+
+# No session has an audit: its launches were slowed on purpose, or might have been.
+AUDITS = Table(
+    "audits",
+    METADATA,
+    Column("accelerator", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("date", Text, nullable=False),
+    Column("suite", Text, nullable=False),
+    Column("case_id", Text, nullable=False),
+    Column("size", Float(53), nullable=False),  # `info` contains this and the outcome, too
+    Column("outcome", Text, nullable=False),
+    Column("info", Text, nullable=False),  # GateAudit as JSON
+    PrimaryKeyConstraint("accelerator", "host", "date", "suite", "case_id"),
 )

@@ -26,6 +26,7 @@ from ddp_perf.plugin.reproduction import commands, session_command
 from ddp_perf.plugin.rootdir import refuse_misled_root
 from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.render.units import counted
+from ddp_perf.session.measure.nights import Night
 
 # One parameter for each case, shared by all tests: to make them for each test would add a third
 # to the cost of collection.
@@ -149,6 +150,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in ("perf", "work")
     }
     config.stash[_ASKED_FOR] = {marker: found for marker, found in marked.items() if found}
+    _leave_out_other_nights(config, items)
+
+
+def _leave_out_other_nights(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the items that measure a case which --ddp-rotate measures on another day."""
+    night = config.stash[SESSION].night
+    if night is None:
+        return
+    others = [item for item in items if _is_of_another_night(item, night)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if not _is_of_another_night(item, night)]
+
+
+def _is_of_another_night(item: pytest.Item, night: Night) -> bool:
+    case = case_of(item)
+    return case is not None and not is_counted(item) and not night.measures(case)
 
 
 def pytest_report_collectionfinish(

@@ -32,11 +32,15 @@ def fail_undecided(text: str) -> NoReturn:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Run the audit after the last test, and note if pytest itself ended the tests before it."""
     try:
-        return (yield)
+        result = yield
     except pytest.Session.Interrupted:
         session.stash[_STOPPED] = True
         raise
+    if (ddp := session.config.stash.get(SESSION, None)) is not None:
+        ddp.audit()
+    return result
 
 
 def set_exit_code(session: pytest.Session, *, undecided: int) -> None:

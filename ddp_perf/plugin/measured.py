@@ -14,8 +14,9 @@ from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.saved import refused_text, settled_text
+from ddp_perf.report.saved import refused_text, resolved_text
 from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.settled import all_causes
 from ddp_perf.report.terminal.text import (
     case_summary,
     describe_finding,
@@ -94,12 +95,14 @@ class MeasuredCase:
         why = self.result.explanations.get(self.case.id)
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             first = self._ddp.is_first(self.case, "explanation")
-            text = "\n".join([text, *(explanation_lines(why) if first else ())])
+            settled = self.result.settled.get(self.case.id)
+            causes = all_causes(settled) if settled is not None else ()
+            text = "\n".join([text, *((*causes, *explanation_lines(why)) if first else ())])
         if self.result.is_not_accepted(finding):
             refused = refused_text(self.result.not_saved[self.case.id])
             pytest.fail(f"{text}\n{refused}", pytrace=False)
-        if self.result.is_settled(finding):
-            pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
+        if self.result.is_resolved(finding):
+            pytest.skip(f"{text}\n{resolved_text(self.result, finding)}")
         if finding.is_expected:
             pytest.xfail(text)
         if outcome in FAILING:
@@ -141,10 +144,13 @@ class MeasuredCase:
     def _fail_if_strict(self, finding: Finding, text: str) -> None:
         if not self._ddp.options.strict:
             return
+        if not self.result.gates(self.case.id):
+            return
         if is_never_measured(finding):
             many = finding.unmeasured + 1
             fail_undecided(f"--ddp-strict: INVALID for {many} sessions in a row\n{text}")
-        undecided, cases = self.result.undecided(), len(self.result.measurements)
+        undecided = self.result.undecided()
+        cases = sum(map(self.result.gates, self.result.measurements))
         if len(undecided) > UNDECIDED_ALLOWED * cases:
             fail_undecided(
                 f"--ddp-strict: {len(undecided)} of {cases} cases undecided:"

@@ -10,6 +10,7 @@ from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.injection import Injection, parse_injection
 from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import ConfigError
+from ddp_perf.render.units import parse_duration
 
 
 def parse_whole(text: str) -> int:
@@ -55,6 +56,16 @@ def parse_seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
     return seconds
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of ``90s`` or ``3m``; 0 of ``0``."""
+    if text == "0":
+        return 0.0
+    try:
+        return parse_duration(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor 0") from None
 
 
 def parse_rate(text: str) -> float:

@@ -30,6 +30,7 @@ from ddp_perf.plugin.option_values import (
     parse_seconds,
     parse_sizes,
     parse_slow_down,
+    parse_time,
     parse_whole,
 )
 from ddp_perf.plugin.suggestions import suggest_options
@@ -45,6 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     machine: str | None  # the pool of like hosts that this host is one of; None: a machine alone
     cluster: Cluster
     overrides: Overrides
+    rotates: bool  # of what is not of the core, measure tonight's part
     import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
@@ -55,6 +57,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     injections: tuple[Injection, ...]
     policy: Policy
+    audit: bool  # end the session with launches that a hidden size slows
+    settle_s: float  # for the second stage of the verdicts; 0: none
     against: Against | None  # None: stored baselines judge
 
 
@@ -73,6 +77,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "ddp_baselines", "directory of baseline files (default: baselines)", default="baselines"
     )
     parser.addini("ddp_machine", "pool of like hosts (see --ddp-machine)", default="")
+    parser.addini("ddp_settle", "time to settle (see --ddp-settle; default: 0)", default="0")
+    parser.addini(
+        "ddp_accept_improvements",
+        "a settled improvement becomes the level of its case, so that losing it is red"
+        " (default: true)",
+        type="bool",
+        default=True,
+    )
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -131,6 +143,13 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated, and each"
         " value of a name is measured as a case of its own; one that only changes what is logged,"
         " as NCCL_DEBUG=INFO, makes no other case",
+    )
+    group.addoption(
+        "--ddp-rotate",
+        action="store_true",
+        help="of the suites in bench_configs/, measure the core and a seventh of the other cases,"
+        " by the day of the week in UTC; the times of these are reported, and fail nothing (a"
+        " suite without `core:` is of the core as a whole, and so is one that --ddp-config names)",
     )
 
 
@@ -211,6 +230,21 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " them took SECONDS (default: 60; 0: no further launches)",
     )
     group.addoption(
+        "--ddp-settle",
+        type=parse_time,
+        metavar="TIME",
+        help="settle what is undecided and may be slower: launch the code of the stored session"
+        " beside today's until it is decided, for TIME at most, as in 90s or 3m, and then search"
+        " for the commit (default: ddp_settle of pytest.ini; 0: neither)",
+    )
+    group.addoption(
+        "--ddp-audit",
+        action="store_true",
+        help="end the session with launches of one case that are slowed by a hidden size, or not at"
+        " all, and judge them as the session is; the history keeps what was found, and no verdict"
+        " or exit code depends on it",
+    )
+    group.addoption(
         "--ddp-profile",
         nargs="?",
         const=3,
@@ -245,6 +279,10 @@ def read_options(config: pytest.Config) -> Options:
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     against = read_against(config)
+    if against is not None and value("ddp_rotate"):
+        raise pytest.UsageError(
+            "--ddp-rotate: a duel compares what is selected; remove one of them"
+        )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(
             f"--ddp-json: there is no directory {json_path.parent}; make it first"
@@ -272,6 +310,7 @@ def read_options(config: pytest.Config) -> Options:
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),
         ),
+        rotates=value("ddp_rotate") and not value("ddp_config"),
         import_paths=_import_paths(config),
         json_path=json_path,
         history=value("ddp_history"),
@@ -288,7 +327,10 @@ def read_options(config: pytest.Config) -> Options:
             reason=reason,
             begins=not (value("ddp_strict") and save_mode == "append"),
             profile_steps=value("ddp_profile"),
+            accept_improvements=config.getini("ddp_accept_improvements"),
         ),
+        audit=_audit(config),
+        settle_s=_settle_s(config),
         against=against,
     )
 
@@ -315,6 +357,28 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
+
+
+def _audit(config: pytest.Config) -> bool:
+    """Return whether the session is audited. Raises UsageError where an audit cannot be kept."""
+    wanted: bool = config.getoption("ddp_audit")
+    if wanted and config.getoption("ddp_history") is None:
+        raise pytest.UsageError("--ddp-audit: needs --ddp-history=URL, which keeps what it finds")
+    if wanted and config.getoption("ddp_inject"):
+        raise pytest.UsageError(
+            "--ddp-audit: it slows the ranks by a size of its own; leave --ddp-inject out"
+        )
+    return wanted
+
+
+def _settle_s(config: pytest.Config) -> float:
+    typed: float | None = config.getoption("ddp_settle")
+    if typed is not None:
+        return typed
+    try:
+        return parse_time(config.getini("ddp_settle"))
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"ddp_settle: {error}") from None
 
 
 def _machine_of_ini(name: str) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_perf.core.gate_audit import GateAudit
 from ddp_perf.errors import HistoryError, ResultsError
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
@@ -76,20 +77,33 @@ class ReportWriter:
 
     def _source(self, suites: Sequence[SuiteResult], complete: bool) -> ReportSource:
         """Add the self-test and the history to the suites. An error leaves out its part alone."""
-        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
+        from ddp_perf.report.source import (
+            SELFTEST,
+            ReportSource,
+            audit_lines_for,
+            curve_for,
+            history_points_for,
+        )
 
         curve = None
         try:
             curve = curve_for(suites, self._root / SELFTEST)
         except ResultsError as error:
             self.errors.append(f"--ddp-report: the report lacks the self-test: {error}")
-        sessions = {}
+        sessions, audits = {}, []
         if self._history is not None and suites:
             try:
                 sessions = history_points_for(suites, self._history)
+                audits = audit_lines_for(suites, self._history)
             except HistoryError as error:
                 self.errors.append(f"--ddp-report: the report lacks the history: {error}")
-        return ReportSource(suites=tuple(suites), complete=complete, curve=curve, sessions=sessions)
+        return ReportSource(
+            suites=tuple(suites),
+            complete=complete,
+            curve=curve,
+            sessions=sessions,
+            audits=tuple(audits),
+        )
 
 
 class HistoryLog:
@@ -133,6 +147,26 @@ class HistoryLog:
         except HistoryError as error:
             self._refused[result.suite] = result
             self._why = str(error)
+
+    def append_audit(self, audit: GateAudit) -> None:
+        """Append the session's audit. Raises HistoryError."""
+        if self._url is None:
+            return
+        from ddp_perf.history.store import HistoryStore
+
+        with contextlib.closing(HistoryStore(self._url)) as store:
+            store.append_audit(audit)
+
+    def audit_lines(self, suites: Sequence[SuiteResult]) -> list[str]:
+        """Return what the history's audits of these suites' accelerators found so far."""
+        if self._url is None or not suites:
+            return []
+        from ddp_perf.report.source import audit_lines_for
+
+        try:
+            return audit_lines_for(suites, self._url)
+        except HistoryError as error:
+            return [f"the audits of the gate cannot be read: {error}"]
 
     def close(self) -> None:
         """Write the suites that the store refused to a file of their own."""

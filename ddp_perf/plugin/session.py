@@ -8,13 +8,14 @@ import functools
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.published import PublishedTable
@@ -22,17 +23,21 @@ from ddp_perf.core.target import Target
 from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.against.running import make_against
+from ddp_perf.plugin.auditing import audit_session
 from ddp_perf.plugin.each_node import check_nodes, check_pool
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.plugin.settling import make_settling, session_code
 from ddp_perf.plugin.work.report import WorkReportWriter
 from ddp_perf.render.units import counted, without_figures
+from ddp_perf.session.audit.draw import is_auditable
 from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
-from ddp_perf.session.measure.rounds import session_length
+from ddp_perf.session.measure.nights import night_length, tonight
+from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -41,6 +46,13 @@ from ddp_perf.work.session import Saving, WorkSession
 from ddp_perf.work.store import WorkStore
 from ddp_perf.work.values import CountedCase
 from ddp_perf.workloads.corpus import check_texts
+
+if TYPE_CHECKING:
+    from ddp_perf.core.baseline import Baseline
+    from ddp_perf.core.gate_audit import GateAudit
+    from ddp_perf.session.audit.draw import HiddenSlowDown
+    from ddp_perf.session.measure.code import SessionCode
+    from ddp_perf.session.measure.second_stage import Settle
 
 
 class DdpSession:
@@ -62,6 +74,7 @@ class DdpSession:
             options.cluster, root=config.rootpath, on_wait=self._progress.warn
         )
         self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
+        self.night = tonight(cases, self.capacity.fits) if options.rotates else None
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self.other_error: str | None = None  # of a file that another plugin writes
@@ -76,13 +89,18 @@ class DdpSession:
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
+        self._config = config
+        self._suites = tuple(suites)
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
         # By suite and id of each case that a test requests: the metrics that tests assert.
         self._asserted: dict[tuple[str, str], set[str]] = {}
-        self._length = ""  # of a session of several suites
+        self.audit_line: str | None = None  # what became of the session's audit
+        self._baselines: dict[Tier, Baseline] = {}  # before the session
+        self._length = ""  # of a session of several suites, of a night, or with an audit
         self._gated = 0  # verdicts that share the session's false-alarm budget
+        self._possible = 0  # cases that share it in the second stage
         self._store = BaselineStore(options.baseline_directory)
         self._published: dict[str, tuple[PublishedTable, ...]] = {}  # by the accelerator's key
         self.work = WorkSession(
@@ -144,24 +162,44 @@ class DdpSession:
             check_pool(self.options.machine, possible)
         check_texts(possible)
         if self.against is not None:
-            self.against.plan([case for row in self._planned.values() for case in row])
+            self.against.plan(self._all_planned)
             return  # baselines are not read
-        self._gated = sum(len(gated_metrics(case)) for case in possible)
+        gating = [case for case in possible if self._gates(case)]
+        self._gated = sum(len(gated_metrics(case)) for case in gating)
+        self._possible = len(gating)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
-        baselines = {
+        self._baselines = {
             tier: self._store.load(self.capacity.accelerator_key(tier))
             for tier in {case.tier for case in possible}
         }
-        if len(self._planned) > 1 and not self.options.cluster.each_node:
-            planned = [case for row in self._planned.values() for case in row]
-            self._length = session_length(planned, baselines)
+        if not self.options.cluster.each_node:
+            self._length = self._length_of_all()
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
         if possible:
             self.history.check()
         if possible and self.options.policy.save_mode is not None:
             self._store.check_storable()
+
+    def _gates(self, case: Case) -> bool:
+        return self.night is None or self.night.gates(case)
+
+    def _length_of_all(self) -> str:
+        """Return how long the session takes; "" if the line of its one suite states it."""
+        planned, stored = self._all_planned, self._baselines
+        audit_s = self._audit_length()
+        known = any(case.id in stored[case.tier].cases for case in planned)
+        further = further_length(self.options.settle_s if known else 0.0, audit_s)
+        if self.night is not None and planned:
+            return night_length(planned, stored, self.night) + further
+        if len(self._planned) > 1 or audit_s:
+            return session_length(planned, stored) + further
+        return ""
+
+    @property
+    def _all_planned(self) -> list[Case]:
+        return [case for row in self._planned.values() for case in row]
 
     @property
     def errors(self) -> list[str]:
@@ -244,6 +282,16 @@ class DdpSession:
             return False
         return expected is None or case.tier == "cpu" or case.ranks_per_node <= expected
 
+    def audit(self) -> None:
+        """Run the audit, if one is wanted and a suite was measured. The machine is still leased."""
+        if self.options.audit and self._bench is not None:
+            self.audit_line = audit_session(
+                list(self.results.values()),
+                launch=self._launch_audit,
+                keep=self.history.append_audit,
+                say=self._progress.say,
+            )
+
     def close(self, *, began: bool, counted: Sequence[CountedCase]) -> None:
         """End the ranks, free the machine, and write the results.
 
@@ -257,8 +305,7 @@ class DdpSession:
             self.against.close()
         elif self.results or (self.report.is_wanted and began and not counted):
             self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
-            planned = {case.key for row in self._planned.values() for case in row}
-            complete = self._judged == planned
+            complete = self._judged == {case.key for case in self._all_planned}
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
         self._work_report.write(counted, self.capacity.accelerator_key("gpu"))
@@ -317,7 +364,8 @@ class DdpSession:
                 cases=tuple(cases),
                 requested=frozenset(id_ for of, id_ in self._asserted if of == suite),
                 earlier=self.results.get(suite),
-                alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
+                reported=self._reported(suite),
+                alpha=alpha_per_metric(self._rate_of_sessions(), self._gated),
                 policy=self.options.policy,
                 command=self.command,
                 commands={
@@ -332,7 +380,67 @@ class DdpSession:
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
             other_work=self._other_work,
+            code=self._code,
+            settle=self._settle,
         )
+
+    def _audit_length(self) -> float:
+        """Return the most seconds that the session's audit takes; 0: it has none."""
+        if not self.options.audit:
+            return 0.0
+        cases = [case for case in self._all_planned if is_auditable(case)]
+        return audit_length(cases, self._baselines, settle_s=self.options.settle_s)
+
+    def _launch_audit(self, hidden: HiddenSlowDown) -> GateAudit:
+        from ddp_perf.session.audit.run import AuditRequest, run_audit
+
+        case = hidden.case
+        return run_audit(
+            AuditRequest(
+                hidden=hidden,
+                baseline=self._baselines[case.tier],
+                alpha=self.results[case.suite].alpha,
+            ),
+            self._bench_for(case),
+            capacity=self.capacity,
+            store=self._store,
+            code=self._code,
+            settle=self._make_settling(hidden),
+        )
+
+    def _rate_of_sessions(self) -> float:
+        """Return the error rate of the stored sessions' rule, if the second stage has the rest."""
+        from ddp_perf.stats.rule.two_stages import OF_SESSION
+
+        rate = self.options.false_alarm_rate
+        return rate * OF_SESSION if self.options.settle_s else rate
+
+    @functools.cached_property
+    def _code(self) -> SessionCode:
+        """Today's code, as it is before the first launch."""
+        return session_code(self._config, self.options)
+
+    @functools.cached_property
+    def _settle(self) -> Settle | None:
+        return self._make_settling()
+
+    def _make_settling(self, audited: HiddenSlowDown | None = None) -> Settle | None:
+        return make_settling(
+            self.options,
+            self.capacity,
+            self._progress,
+            self._store,
+            self._code,
+            root=self._root,
+            suites=self._suites,
+            cases=self._possible,
+            audited=audited,
+        )
+
+    def _reported(self, suite: str) -> frozenset[str]:
+        """Return the ids of the suite's cases whose times fail nothing: they rotate."""
+        of_suite = [case for case in self.cases if case.suite == suite]
+        return frozenset(case.id for case in of_suite if not self._gates(case))
 
     def _other_work(self, case: Case) -> str | None:
         """Return what the step does beyond its stored counts; None also if it cannot be counted."""

@@ -59,7 +59,7 @@ def pytest_terminal_summary(
     from ddp_perf.report.terminal.gains import gain_lines
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
-    from ddp_perf.report.terminal.strict import strict_lines
+    from ddp_perf.report.terminal.strict import rotating_lines, strict_lines
     from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
     from ddp_perf.report.terminal.text import false_alarm_line
 
@@ -79,6 +79,7 @@ def pytest_terminal_summary(
             texts.append(profiles_text(result, width))
         texts += wrapped(amdahl_lines(result), width)
         texts += wrapped(forming_lines(result), width)
+        texts += wrapped(rotating_lines(result), width)
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
@@ -106,6 +107,9 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
     if summary := ddp.history.summary():
         terminalreporter.write_line(summary)
+    audits = [ddp.audit_line or "", *ddp.history.audit_lines(list(ddp.results.values()))]
+    for line in wrapped([line for line in audits if line], width):
+        terminalreporter.write_line(line)
     for problem in ddp.errors:
         terminalreporter.write_line(problem, red=True)
     for line in ddp.lines:

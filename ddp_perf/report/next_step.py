@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +14,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import HALF_DAY
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import UNDECIDED, Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.gate.disturbance import find_disturbance
@@ -54,7 +55,7 @@ def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
     Return None if it is green or does not count, or if the ranks were slowed on purpose.
     """
     status = status_of(result, finding)
-    if status in (Status.GREEN, Status.UNTESTED) or result.is_settled(finding):
+    if status in (Status.GREEN, Status.UNTESTED) or result.is_resolved(finding):
         return None
     if result.injections:
         return None
@@ -69,11 +70,11 @@ def _again(result: SuiteResult, *options: str) -> str:
     """
     if not result.command:  # an older file
         marks = "gpu" if result.tier == "gpu" else "perf and cpu"
-        return " ".join([shlex.join(["pytest", "-m", marks]), *options])
+        return " ".join([shlex.join(["pytest", "-m", marks]), *filter(None, options)])
     words = shlex.split(result.command)
     kept = without_saving(words)
     by_itself = f"--save-baseline={result.save_mode}" if kept == words else None
-    return " ".join([shlex.join(kept), *(option for option in options if option != by_itself)])
+    return " ".join([shlex.join(kept), *(one for one in options if one and one != by_itself)])
 
 
 def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
@@ -105,6 +106,14 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return _INTENDED, _again(result, _ACCEPT) if every else f"{case} {_ACCEPT}"
     if outcome is Outcome.REGRESSION and finding.metric == LOSS and not finding.baseline_date:
         return "mend the loss that is not finite, and measure it again", case
+    settled = result.settled.get(finding.case_id)
+    if outcome is Outcome.REGRESSION and settled is not None and settled.culprit is not None:
+        return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
+    if outcome is Outcome.REGRESSION and settled is not None and settled.commit is not None:
+        return f"see what changed since {settled.label}", f"git diff {settled.commit}"
+    if settled is not None and settled.needed_s is not None and outcome in UNDECIDED:
+        minutes = math.ceil(settled.needed_s / 60)
+        return "settle it in more time", _again(result, f"--ddp-settle={minutes}m", _saving(result))
     if outcome is Outcome.REGRESSION:
         since = (finding.baseline_date or result.date)[:10]
         why = "see what changed since the baseline"
@@ -152,6 +161,9 @@ def _changed_cases(result: SuiteResult) -> set[str]:
 
 
 def _saving(result: SuiteResult) -> str:
+    """Return the option that stores as this session did; "" if it stored nothing."""
+    if result.save_mode is None:
+        return ""
     return _ACCEPT if result.save_mode == "accept" else f"--save-baseline={result.save_mode}"
 
 

@@ -19,7 +19,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.in_words import in_words
 from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.report.saved import settled_text
+from ddp_perf.report.saved import resolved_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.untested import untested_failures, untested_lines
@@ -240,8 +240,8 @@ def _targets(findings: Sequence[Finding]) -> dict[str, int | None]:
 def _reason(result: SuiteResult, finding: Finding) -> str:
     """Return the reason of a verdict, and what was stored or acknowledged."""
     reason = finding.disturbance or finding.verdict.reason
-    if result.is_settled(finding):
-        reason = f"{reason}; {settled_text(result, finding)}"
+    if result.is_resolved(finding):
+        reason = f"{reason}; {resolved_text(result, finding)}"
     if finding.known is not None:
         reason = f"{reason}; {describe_known(finding.known)}"
     return reason

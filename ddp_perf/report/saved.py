@@ -32,7 +32,7 @@ def refused_text(refused: Refused) -> str:
     return f"not stored: {refused.reason}"
 
 
-def settled_text(result: SuiteResult, finding: Finding) -> str:
+def resolved_text(result: SuiteResult, finding: Finding) -> str:
     """Return where and how the figure of a settled finding was stored."""
     file = result.saved_structures.get(finding.case_id)
     if finding.metric == STRUCTURE and file is not None:

@@ -10,6 +10,7 @@ import msgspec
 
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.analysis import newest_work
+from ddp_perf.history.audits import audit_lines
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.selftest.curve import PowerCurve
@@ -27,6 +28,7 @@ class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
     curve: PowerCurve | None = None
     # Step times, by accelerator and case id.
     sessions: dict[tuple[str, str], list[HistoryPoint]] = {}
+    audits: tuple[str, ...] = ()  # what the audits of the gate found on these accelerators
 
 
 def history_points_for(
@@ -48,6 +50,16 @@ def history_points_for(
             if (case.accelerator, case.case_id) in wanted
         )
     return {(series.case.accelerator, series.case.case_id): series.sound() for series in found}
+
+
+def audit_lines_for(suites: Sequence[SuiteResult], url: str) -> list[str]:
+    """Return what the audits of the gate in this history found on the accelerators of the suites.
+
+    Raises HistoryError.
+    """
+    keys = {suite.environment.accelerator_key for suite in suites}
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        return audit_lines([audit for audit in store.audits() if audit.accelerator in keys])
 
 
 def curve_for(suites: Sequence[SuiteResult], path: Path) -> PowerCurve | None:

@@ -64,7 +64,7 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
         return Status.UNTESTED
     if result.is_not_accepted(finding):
         return Status.RED
-    if outcome in FAILING and not result.is_settled(finding):
+    if outcome in FAILING and not result.is_resolved(finding):
         undecided = finding.is_expected or result.is_open(finding)
         return Status.UNDECIDED if undecided else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
@@ -74,6 +74,6 @@ def mark_of(result: SuiteResult, finding: Finding) -> str | None:
     """Return the mark that a verdict is shown with, or None if it counts as it is."""
     if status_of(result, finding) is Status.UNTESTED:
         return NO_TEST
-    if result.is_settled(finding):
+    if result.is_resolved(finding):
         return "(stored)"
     return "(known)" if finding.is_expected else None

@@ -8,7 +8,8 @@ import msgspec
 
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.power import Share, SlowDown
+from ddp_perf.selftest.power import SlowDown
+from ddp_perf.stats.share import Share
 
 MOSTLY = 0.5  # the gate must find a slow-down more often than not
 LEAST_TRIALS = 6  # fewer cannot show that: five found of five may be a power of 48 %

@@ -14,7 +14,8 @@ from ddp_perf.selftest.curve import (
     PowerCurve,
     SelftestOutcome,
 )
-from ddp_perf.selftest.power import Share, SlowDown, trials_to_show
+from ddp_perf.selftest.power import SlowDown, trials_to_show
+from ddp_perf.stats.share import Share
 
 SCHEMA_VERSION = 3
 _NARROWEST = 80

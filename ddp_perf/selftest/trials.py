@@ -25,8 +25,9 @@ from ddp_perf.selftest.launches import (
     launches_for,
 )
 from ddp_perf.selftest.log import TimedLaunch
-from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of
+from ddp_perf.selftest.power import SlowDown, slow_down_of
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
+from ddp_perf.stats.share import share_found
 from ddp_perf.stats.summary import as_session
 
 

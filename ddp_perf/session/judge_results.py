@@ -45,7 +45,7 @@ class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def conclusion(self) -> Conclusion:
         result = self.result
-        settled = [found for found in result.findings if result.is_settled(found)]
+        settled = [found for found in result.findings if result.is_resolved(found)]
         unfinished = any(not measured.launches for measured in result.measurements.values())
         return conclude(
             [found for found in result.findings if found not in settled],

@@ -14,6 +14,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EXACT, NODES, STRUCTURE
 from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
 from ddp_perf.stats.link.model import Link
@@ -82,6 +83,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
+    reported: tuple[str, ...] = ()  # ids of cases that rotate: their times gate nothing
     looks: dict[str, tuple[int, ...]] = {}  # by case id: the planned launches at each look
     injections: tuple[str, ...] = ()  # slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
@@ -96,6 +98,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: dict[str, Measurement] = {}
     explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
+    settled: dict[str, Settled] = {}  # by case id: what the second stage found
+    unkept: str | None = None  # why the code of this session cannot run again, with the remedy
     profiles: dict[str, CaseProfile] = {}  # by case id
     command: str = ""  # the shell command that measured the session; "": an older file
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
@@ -122,6 +126,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             links=(),
             misfit=None,
             explanations={},
+            settled={},
             asserted=None,
             save_mode=None,
             saved={},
@@ -135,6 +140,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             if finding.case_id == case_id and finding.metric == metric:
                 return finding
         return None
+
+    def gates(self, case_id: str) -> bool:
+        """Return whether the times of a case may fail the session. Those of others are reported."""
+        return case_id not in self.reported
 
     def is_requested(self, case_id: str) -> bool:
         """Return whether a test requests the case, and so fails if a launch of it failed."""
@@ -152,9 +161,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
         A case that only waits for its first sessions does not count: no machine could decide it.
-        Nor do a structure and a loss, which are the same on any machine, nor what no test asserts.
+        Nor do a structure and a loss, which are the same on any machine, nor what no test asserts,
+        nor the cases that rotate.
         """
-        asserted = self.asserted_findings()
+        asserted = [found for found in self.asserted_findings() if self.gates(found.case_id)]
         return sorted(
             {
                 found.case_id
@@ -169,11 +179,11 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""
-        if self.is_settled(finding):
+        if self.is_resolved(finding):
             return False
         return finding.case_id in self.not_saved or self._is_left_out(finding)
 
-    def is_settled(self, finding: Finding) -> bool:
+    def is_resolved(self, finding: Finding) -> bool:
         """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
         accepted = self.save_mode == "accept" and outcome in FAILING

@@ -58,12 +58,14 @@ def save(
     mode: SaveMode,
     reason: str | None,
     refused: Mapping[str, Refused] = {},
+    patch: bytes = b"",
 ) -> SuiteResult:
     """Store every case that ``mode`` selects and no rule refuses, and return the result with it.
 
     Nothing of a case in ``refused`` is stored, nor of one with a newer session; of others that are
-    refused, the structure is. ``baseline`` is the one before the session. Raises BaselineError if a
-    file cannot be written.
+    refused, the structure is. ``baseline`` is the one before the session. ``patch`` is what the
+    code had beyond its commit: it is kept, so that the session can run again. Raises BaselineError
+    if a file cannot be written.
     """
     refused = {**_refused(result, baseline, mode, _too_late), **refused}
     refused = {case_id: why for case_id, why in refused.items() if case_id in case_ids}
@@ -71,6 +73,8 @@ def save(
     result = save_structures(result, measured, baseline, store, mode=mode)
     sessions, result = _selected(result, measured, baseline, mode, refused)
     if sessions:
+        if patch and (tree := result.environment.tree) is not None:
+            store.keep_patch(tree, patch)
         store.update(
             baseline.accelerator,
             lambda current: merge(current, sessions, mode=mode, reason=reason),

@@ -43,6 +43,10 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return too_old
         return missing_package(case) if self.node is None else None
 
+    def fits(self, case: Case) -> bool:
+        """Return whether the machine is large and new enough for it, whatever is installed."""
+        return self._lacking(case) is None and self._too_old(case) is None
+
     def is_too_old(self, case: Case) -> bool:
         """Return whether the type of GPU lacks the precision of the case."""
         return self._too_old(case) is not None

@@ -25,9 +25,9 @@ _LEADING_ELSEWHERE = frozenset(
         "GIT_WORK_TREE",
     }
 )
-# A file monitor and a filter of large files write into .git.
-_WITHOUT_WRITERS = [
-    *("-c", "core.fsmonitor=false"),
+# A file monitor, a split index and a filter of large files write into .git.
+WITHOUT_WRITERS = [
+    *("-c", "core.fsmonitor=false", "-c", "core.splitIndex=false"),
     *("-c", "filter.lfs.clean=", "-c", "filter.lfs.process=", "-c", "filter.lfs.required=false"),
 ]
 
@@ -58,7 +58,7 @@ def ask_git(
         "LC_ALL": "C",
     }
     return subprocess.run(
-        ["git", "-C", str(directory), *_WITHOUT_WRITERS, *arguments],
+        ["git", "-C", str(directory), *WITHOUT_WRITERS, *arguments],
         env=environ,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -52,6 +52,12 @@ def work_changes(old: StepWork, new: StepWork) -> tuple[WorkChange, ...]:
     return tuple(sorted(changes, key=lambda change: (not grows(change), -_weight(change, flop_s))))
 
 
+def added_work(old: StepWork, new: StepWork) -> float:
+    """Return the nominal seconds of what the new step does more: they only put steps in order."""
+    flop_s = _seconds_per_flop(old)
+    return sum(_weight(change, flop_s) for change in work_changes(old, new) if grows(change))
+
+
 def _seconds_per_flop(work: StepWork) -> float:
     """Return the nominal seconds of a FLOP: those of a step take at least as long as its dispatch.
 

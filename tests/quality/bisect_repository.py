@@ -3,7 +3,9 @@
 ``python tests/quality/bisect_repository.py [--slow N] [--more 1.08] [--budget 15m]`` makes the
 repository in a temporary directory, runs ``ddp-perf bisect`` in it with an empty cache, and prints
 its report and the time of the whole. Two commits do not import. The slow-down is exact work: more
-rows of each matrix product. Exit code 0: the right commit was named.
+rows of each matrix product. ``--touching 3,12,21,30`` has all other commits edit a file that the
+case does not read, and ``--ranks 2`` trains by DDP over gloo. Exit code 0: the right commit was
+named.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.bisect_repository import CASE, RowsRepository
+from tests.bisect_repository import CASE, TWO_RANKS, RowsRepository
 
 ROOT = Path(__file__).parents[2]
 COMMITS, BROKEN = 32, frozenset({9, 24})
@@ -32,6 +34,8 @@ def main() -> int:
     parser.add_argument("--slow", type=int, default=21, help="place of the slower commit, 1 to 32")
     parser.add_argument("--more", type=float, default=1.08, help="its rows ÷ those before it")
     parser.add_argument("--budget", default="15m")
+    parser.add_argument("--touching", type=_places, help="the other commits touch no case")
+    parser.add_argument("--ranks", type=int, choices=(1, 2), default=1)
     given = parser.parse_args()
     repository = RowsRepository(
         commits=COMMITS,
@@ -42,24 +46,32 @@ def main() -> int:
         width=256,
         steps=30,
         warmup=5,
+        touching=given.touching,
+        ranks=given.ranks,
     )
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory) / "project"
         project.mkdir()
         repository.write(project)
         begin = time.monotonic()
-        code, result = _search(project, Path(directory) / "cache", given.budget)
+        case = CASE if given.ranks == 1 else TWO_RANKS
+        code, result = _search(project, Path(directory) / "cache", case, given.budget)
         wall_s = time.monotonic() - begin
     named = [[commit["subject"] for commit in one["commits"]] for one in result["culprits"]]
     right = len(named) == 1 and f"Edit {given.slow} of the workload" in named[0]
     print(f"{'right' if right else 'not right'} in {wall_s:.0f} s, exit code {code}: {named}")
-    print(f"{result['launches']} launches, by {result['metric']}: {result['why']}")
+    places = [each["place"] for each in result["asked"]]
+    print(f"{result['launches']} launches of {places}, by {result['metric']}: {result['why']}")
     return int(not right)
 
 
-def _search(project: Path, cache: Path, budget: str) -> tuple[int, dict[str, Any]]:
+def _places(text: str) -> frozenset[int]:
+    return frozenset(map(int, text.split(",")))
+
+
+def _search(project: Path, cache: Path, case: str, budget: str) -> tuple[int, dict[str, Any]]:
     """Search twice: the second time nothing is left to launch, and the report is for people."""
-    arguments = ["bisect", "--good", "good", "--bad", "main", "--case", CASE, "--budget", budget]
+    arguments = ["bisect", "--good", "good", "--bad", "main", "--case", case, "--budget", budget]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
     command = [sys.executable, "-c", COMMAND, *arguments]
     done = subprocess.run(

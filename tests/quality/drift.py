@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ddp_perf.history.segmentation import LEAST_LEVEL, cut
 from ddp_perf.history.trend import Trend, find_trend
-from ddp_perf.selftest.power import share_found
+from ddp_perf.stats.share import share_found
 from tests.quality.families import Floats
 
 SEED, SERIES, SESSIONS, STEP_AT = 2, 200, 60, 40

@@ -27,7 +27,7 @@ from scipy import stats
 
 from ddp_perf.plan.fleet_file import read_fleet
 from ddp_perf.plan.schedule import MONTH, FleetPlan, FoundCode, Planner
-from ddp_perf.selftest.power import share_found
+from ddp_perf.stats.share import share_found
 from tests.quality.simulated_fleet import Law, SimulatedFleet
 
 FLEETS = Path(__file__).parents[2] / "docs" / "fleets"

@@ -29,7 +29,6 @@ from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
-from ddp_perf.selftest.power import share_found
 from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
 from ddp_perf.stats.duel.pairs_apart import most_apart
@@ -44,6 +43,7 @@ from ddp_perf.stats.rule.two_stages import (
     settled_outcome,
     suspicion,
 )
+from ddp_perf.stats.share import share_found
 from tests.quality.bounds import Bound, with_interval
 from tests.quality.families import Floats
 from tests.quality.two_stage_machines import (

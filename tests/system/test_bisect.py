@@ -12,27 +12,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.bisect_repository import CASE, RowsRepository
+from tests.bisect_repository import CASE, TWO_RANKS, RowsRepository
 
-REPOSITORY = RowsRepository(commits=8, slow=6, more=12, broken=frozenset({4}))  # about 3 × slower
+REPOSITORY = RowsRepository(commits=8, slow=6, more=12, broken=frozenset({5}))  # about 3 × slower
 # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
 HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 COMMAND = [sys.executable, "-c", f"{HEED}from ddp_perf.cli.app import app; app()", "bisect"]
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
+def written(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     directory = tmp_path / "project"
     directory.mkdir()
-    REPOSITORY.write(directory)
+    repository.write(directory)
+    return directory
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    directory = written(REPOSITORY, tmp_path, monkeypatch)
     # It is in the user's tree, and in no commit.
     (directory / "a_module_that_is_missing.py").write_text("")
     return directory
 
 
-def start(project, *arguments):
-    given = ["--good", "good", "--bad", "main", "--case", CASE, *arguments]
+def start(project, *arguments, case=CASE):
+    given = ["--good", "good", "--bad", "main", "--case", case, *arguments]
     return subprocess.Popen(
         [*COMMAND, *given],
         cwd=project,
@@ -86,11 +91,27 @@ def test_a_search_that_was_ended_twice_names_the_slower_commit_with_its_line(pro
     assert launches_of(logs)[: len(finished)] == finished
     result = json.loads(out)
     (culprit,) = result["culprits"]
-    assert [commit["subject"] for commit in culprit["commits"]] == ["Edit 6 of the workload"]
+    subjects = [commit["subject"] for commit in culprit["commits"]]
+    assert subjects == ["Edit 5 of the workload", "Edit 6 of the workload"]
     assert result["probability"] >= 0.95
     assert culprit["effect"]["ratio"] > 1.5
     assert any("perf_workload.py" in json.dumps(change) for change in culprit["work"])
     (failed,) = [each for each in result["asked"] if each["failure"]]
-    assert failed["place"] == 4
+    assert failed["place"] == 5
     assert "No module named 'a_module_that_is_missing'" in failed["failure"]
     assert files_of(project) == before
+
+
+def test_the_only_commit_that_touches_the_case_is_named_without_a_launch(tmp_path, monkeypatch):
+    repository = RowsRepository(commits=32, slow=21, more=12, touching=frozenset({21}), ranks=2)
+    project = written(repository, tmp_path, monkeypatch)
+
+    out, err = start(project, case=TWO_RANKS).communicate(timeout=300)
+
+    text = " ".join(out.split())
+    assert "32 commits after good" in text, err
+    assert "1 of them can change what the case does" in text
+    assert '"Edit 21 of the workload"' in text
+    assert "is the only commit that can change what the case does" in text
+    assert "0 launches" in text
+    assert "FLOPs" in text  # what it does more

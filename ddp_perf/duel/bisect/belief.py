@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -57,10 +57,11 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     """The posterior. A group is the commits after one mark up to the next one.
 
     Commits of a group cannot be distinguished: those before its mark cannot be launched, or are
-    left out while the line is long.
+    left out while the line is long. Innocent ones have no share of its probability.
     """
 
     marks: tuple[int, ...]  # places that can be asked, with those of good and bad
+    innocent: Set[int] = frozenset()
     one: tuple[float, ...]  # probability of one step, in each group
     two: dict[tuple[int, int], float]  # of two steps, in these groups
     doubt: tuple[float, ...]  # variance of the level of each mark
@@ -78,8 +79,12 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         for pair, share in self.two.items():
             for group in pair:
                 each[group] += share
-        sizes = np.diff(self.marks).tolist()
-        return [each[group] / size for group, size in enumerate(sizes) for _ in range(size)]
+        chances = [0.0] * self.marks[-1]
+        for group, (low, high) in enumerate(itertools.pairwise(self.marks)):
+            suspects = set(range(low + 1, high + 1)) - self.innocent
+            for place in suspects:
+                chances[place - 1] = each[group] / len(suspects)
+        return chances
 
     def found(self, confidence: float) -> tuple[Suspects, ...]:
         """Return the group of the step, or of both steps, or () if none is that likely."""
@@ -97,10 +102,10 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
 
     def smallest(self, confidence: float) -> tuple[Suspects, float]:
         """Return the fewest adjacent commits that contain every step, with their probability."""
-        best = (len(self.one), 0.0, 0, len(self.one))
-        total = self._within()
+        total, sizes = self._within(), _sizes(self.marks, self.innocent)
+        best = (sum(sizes), 0.0, 0, len(self.one))
         for low, high in itertools.combinations(range(len(self.marks)), 2):
-            size = self.marks[high] - self.marks[low]
+            size = sum(sizes[low:high])
             if total[low, high] >= confidence:
                 best = min(best, (size, -total[low, high], low, high))
         low, high = best[2:]
@@ -119,18 +124,29 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         return total
 
 
-def believe(length: int, untestable: Iterable[int], readings: Sequence[Reading]) -> Belief:
-    """Return the posterior for a line of ``length`` commits after good.
+def places_to_ask(length: int, innocent: Set[int] = frozenset()) -> tuple[int, ...]:
+    """Return good, bad, and the suspects between them: bad stands for the last one."""
+    suspects = [place for place in range(1, length + 1) if place not in innocent]
+    return (0, *suspects[:-1], length)
+
+
+def believe(
+    length: int,
+    untestable: Iterable[int],
+    readings: Sequence[Reading],
+    innocent: Set[int] = frozenset(),
+) -> Belief:
+    """Return the posterior for a line of ``length`` commits after good, not all ``innocent``.
 
     The readings must contain good and bad. If the line is long, the groups with the steps are
     divided as soon as they have nearly all probability.
     """
     skipped = set(untestable) - {0, length}
-    possible = [place for place in range(length + 1) if place not in skipped]
+    possible = [place for place in places_to_ask(length, innocent) if place not in skipped]
     asked = {reading.place for reading in readings}
     marks = sorted({*_thinned(possible), *asked})
     while True:
-        belief = _posterior(tuple(marks), readings)
+        belief = _posterior(tuple(marks), readings, innocent)
         groups = belief.found(0.9)
         inside = [p for p in possible if any(each.first <= p < each.last for each in groups)]
         finer = sorted({*marks, *_thinned(inside)})
@@ -145,7 +161,7 @@ def _thinned(places: Sequence[int]) -> list[int]:
     return [*places[::step], *places[-1:]]
 
 
-def _posterior(marks: tuple[int, ...], readings: Sequence[Reading]) -> Belief:
+def _posterior(marks: tuple[int, ...], readings: Sequence[Reading], innocent: Set[int]) -> Belief:
     levels, steps = _hypotheses(len(marks) - 1)
     index = {place: number for number, place in enumerate(marks)}
     _, blocks = np.unique([reading.block for reading in readings], return_inverse=True)
@@ -163,20 +179,18 @@ def _posterior(marks: tuple[int, ...], readings: Sequence[Reading]) -> Belief:
     rest = np.sum(logs**2) - (seen @ outer) ** 2 / squares
     freedom = len(readings) - (blocks.max() + 1) - 1
     fit = -0.5 * np.log(squares) - freedom / 2 * np.log(np.maximum(rest, 1e-12))
-    shares = special.softmax(np.log(_prior(marks, steps)) + fit)
+    with np.errstate(divide="ignore"):  # a group of innocent commits has a prior of 0
+        prior = np.log(_prior(_sizes(marks, innocent), steps))
+    shares = special.softmax(prior + fit)
     mean = shares @ levels
-    return _belief(marks, steps, shares, doubt=shares @ (levels - mean) ** 2)
-
-
-def _belief(marks: tuple[int, ...], steps: Integers, shares: Floats, *, doubt: Floats) -> Belief:
-    groups = len(marks) - 1
-    two = np.zeros((groups, groups))
-    np.add.at(two, (steps[groups:, 0], steps[groups:, 1]), shares[groups:])
+    two = np.zeros((len(marks) - 1,) * 2)
+    np.add.at(two, (steps[len(two) :, 0], steps[len(two) :, 1]), shares[len(two) :])
     return Belief(
         marks=marks,
-        one=tuple(shares[:groups].tolist()),
-        two={pair: float(two[pair]) for pair in itertools.combinations(range(groups), 2)},
-        doubt=tuple(doubt.tolist()),
+        innocent=innocent,
+        one=tuple(shares[: len(two)].tolist()),
+        two={pair: float(two[pair]) for pair in itertools.combinations(range(len(two)), 2)},
+        doubt=tuple((shares @ (levels - mean) ** 2).tolist()),
     )
 
 
@@ -187,14 +201,22 @@ def _centred(rows: Floats, blocks: Integers) -> Floats:
     return rows - (sums / np.bincount(blocks)[:, None])[blocks]
 
 
-def _prior(marks: tuple[int, ...], steps: Integers) -> Floats:
-    """Return the prior of each hypothesis: commits are alike, so a group has its size."""
-    sizes = np.diff(marks).astype(float)
-    groups = len(sizes)
-    if groups == 1:
-        return np.ones(1)
-    two = sizes[steps[groups:, 0]] * sizes[steps[groups:, 1]]
-    return np.concatenate([(1 - TWO_STEPS) * sizes / sizes.sum(), TWO_STEPS * two / two.sum()])
+def _sizes(marks: Sequence[int], innocent: Set[int]) -> list[int]:
+    """Return how many commits of each group may be to blame."""
+    return [
+        high - low - sum(low < place <= high for place in innocent)
+        for low, high in itertools.pairwise(marks)
+    ]
+
+
+def _prior(sizes: Sequence[int], steps: Integers) -> Floats:
+    """Return the prior of each hypothesis: suspects are alike, so a group has their number."""
+    each = np.asarray(sizes, dtype=float)
+    groups = len(each)
+    two = each[steps[groups:, 0]] * each[steps[groups:, 1]]
+    if not two.any():  # one group has all suspects
+        return np.concatenate([each / each.sum(), two])
+    return np.concatenate([(1 - TWO_STEPS) * each / each.sum(), TWO_STEPS * two / two.sum()])
 
 
 @functools.lru_cache(maxsize=8)

@@ -58,7 +58,7 @@ def commit_line(directory: Path, good: str, bad: str) -> CommitLine:
         raise SideError(f"--good and --bad are the same commit {first[:12]}; give two that differ")
     if not _is_ancestor(repository, first, last):
         raise SideError(_unrelated(repository, first, last))
-    after = set(_answer(repository, "rev-list", "--ancestry-path", f"{first}..{last}").split())
+    after = set(_answer(repository.top, "rev-list", "--ancestry-path", f"{first}..{last}").split())
     line = _log(repository, "--first-parent", "--reverse", f"{first}..{last}")
     return CommitLine(
         repository=str(repository.top),
@@ -67,6 +67,14 @@ def commit_line(directory: Path, good: str, bad: str) -> CommitLine:
             *(commit for commit in line if commit.hash in after),
         ),
     )
+
+
+def files_of_commit(line: CommitLine, place: int) -> list[str]:
+    """Return the files that the commit changed since the one before it on the line."""
+    pair = (commit.hash for commit in line.commits[place - 1 : place + 1])
+    options = ("-r", "-z", "--no-renames", "--name-only")
+    names = _answer(Path(line.repository), "diff-tree", *options, *pair)
+    return [name for name in names.split("\0") if name]
 
 
 def _resolved(repository: Repository, option: str, revision: str) -> str:
@@ -93,7 +101,9 @@ def _unrelated(repository: Repository, first: str, last: str) -> str:
 
 
 def _log(repository: Repository, *what: str) -> tuple[Commit, ...]:
-    text = _answer(repository, "log", "-z", f"--format={_FIELDS}", *what)
+    found = _answer(repository.top, "log", "-z", f"--format={_FIELDS}", *what)
+    # A name may be in another encoding than UTF-8, which no report can show.
+    text = found.encode("utf-8", "replace").decode("utf-8")
     rows = (row.split("\x1f", 4) for row in text.split("\0") if row)
     return tuple(
         Commit(
@@ -107,9 +117,8 @@ def _log(repository: Repository, *what: str) -> tuple[Commit, ...]:
     )
 
 
-def _answer(repository: Repository, *arguments: str) -> str:
-    done = ask_git(repository.top, *arguments)
+def _answer(directory: Path, *arguments: str) -> str:
+    done = ask_git(directory, *arguments)
     if done.returncode != 0:
         raise SideError(f"git {arguments[0]} failed: {done.stderr.strip()}")
-    # A name may be in another encoding than UTF-8, which no report can show.
-    return done.stdout.encode("utf-8", "replace").decode("utf-8")
+    return done.stdout

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
+from ddp_perf.core.environment import Environment
+from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.search_log import Conditions, SearchLog
+from ddp_perf.duel.sides.cache import cache_shelf
 
 
 class CommitLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,3 +35,23 @@ class BisectLog(SearchLog[CommitLaunch]):
     @property
     def launches(self) -> list[CommitLaunch]:
         return self.entries
+
+
+def open_log(line: CommitLine, case_id: str, environment: Environment) -> BisectLog:
+    """Open the log of a search in the cache, so that whoever asks the same goes on with it.
+
+    Close it. Raises ResultsError.
+    """
+    question = {
+        "repository": line.repository,
+        "good": line.commits[0].hash,
+        "bad": line.commits[-1].hash,
+        "case": case_id,
+    }
+    # The commit is that of the user's tree, which is not measured.
+    conditions: Conditions = {
+        **environment.conditions(),
+        "commit": None,
+        "ddp_perf": version("ddp-perf"),
+    }
+    return BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ddp_perf.config.loading import find_suites, load_cases
@@ -38,15 +38,16 @@ def open_commit(
     side = parse_side(commit.hash, "B", root)
     with prepare(side, root, on_progress=on_progress) as prepared:
         paths = (str(prepared.root),)
-        case = _case(prepared.root, case_id, paths)
+        suites = find_suites(prepared.root / _CONFIGS)
+        case = _case(suites, case_id, paths)
         if (obstacle := foreign_script(case, prepared) or capacity.obstacle(case)) is not None:
             raise ConfigError(f"{case.id} {obstacle}")
         with contextlib.closing(side_launcher(prepared)) as launcher:
-            yield CommitTurn(launcher, case, paths)
+            yield CommitTurn(launcher, case, paths, tuple(suites))
 
 
-def _case(root: Path, case_id: str, import_paths: tuple[str, ...]) -> Case:
-    cases = load_cases(find_suites(root / _CONFIGS), Overrides(), import_paths)
+def _case(suites: Sequence[Path], case_id: str, import_paths: tuple[str, ...]) -> Case:
+    cases = load_cases(suites, Overrides(), import_paths)
     found = next((case for case in cases if case.id == case_id), None)
     if found is None:
         near = nearest_or_all(case_id, sorted({case.id for case in cases}))

@@ -9,15 +9,12 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.duel import PairedVerdict
-from ddp_perf.core.launch import LaunchFailure
-from ddp_perf.duel.bisect.belief import Level, levels, step_ratios
+from ddp_perf.core.work import StepWork
+from ddp_perf.duel.bisect.belief import Belief, Level, Suspects, levels, step_ratios
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.log import CommitLaunch
-from ddp_perf.duel.bisect.search import Standing
-from ddp_perf.duel.bisect.turns import CommitTurns
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.duel.bisect.search import Question, Standing, standing
 from ddp_perf.work.changes import work_changes
-from ddp_perf.work.counting import count_case
 from ddp_perf.work.values import WorkChange
 
 
@@ -31,12 +28,12 @@ class AskedCommit(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None  # why it cannot be launched
 
 
-class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+class CommitCulprit(msgspec.Struct, frozen=True, kw_only=True):
     """One step: adjacent commits, one of which made it. Nearly always it is one commit."""
 
     commits: tuple[Commit, ...]
     before: Commit  # the last one that was not slower
-    effect: Level  # on the metric that decides, from all launches
+    effect: Level | None  # on the metric that decides, from all launches; None: there is none
     untestable: int = 0  # of the commits: the others cannot be told from them
     work: tuple[WorkChange, ...] | None = None  # what its step does otherwise; None: not counted
     uncounted: str | None = None  # why it was not counted
@@ -46,7 +43,7 @@ class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a search, finished or not."""
 
     schema_version: Literal[1] = 1
-    outcome: Literal["found", "not slower", "undecided"]
+    outcome: Literal["found", "not slower", "undecided", "untouched"]
     case_id: str
     line: CommitLine
     confidence: float
@@ -54,10 +51,12 @@ class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # this metric decides
     duel: PairedVerdict  # of bad against good
     probability: float | None = None  # that the culprits, or else the suspects, have every step
-    culprits: tuple[Culprit, ...] = ()  # one; two if the slow-down has two steps
+    culprits: tuple[CommitCulprit, ...] = ()  # one; two if the slow-down has two steps
     suspects: tuple[Commit, ...] = ()  # undecided: the fewest adjacent ones with the confidence
     two_steps: float | None = None  # probability of two steps
     chances: tuple[float, ...] = ()  # of each commit after good: that it changed the level
+    innocent: tuple[Commit, ...] = ()  # they change nothing that the case reads
+    counted: tuple[Commit, ...] = ()  # the work of the step grows most between these two
     asked: tuple[AskedCommit, ...] = ()
     launches: int
     wall_s: float  # of all launches, over all runs of the command
@@ -65,43 +64,70 @@ class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bisect_result(
-    now: Standing,
+    question: Question,
     line: CommitLine,
     launches: Sequence[CommitLaunch],
     *,
     case_id: str,
-    confidence: float,
     log: str,
 ) -> BisectResult:
-    """Return the result, without counts of work."""
+    """Return what is known without a launch, or what the launches show, without counts of work."""
+    known = len(question.suspects) < 2
+    now = standing(question, () if known else launches, ended=True)
     found = levels(now.readings)
-    asked = _asked(line, launches, found, now.untestable)
     result = BisectResult(
         outcome=now.outcome,
         case_id=case_id,
         line=line,
-        confidence=confidence,
+        confidence=question.confidence,
         metric=now.metric,
         why=now.why,
         duel=now.duel,
-        asked=asked,
+        innocent=tuple(line.commits[place] for place in sorted(question.innocent)),
+        counted=tuple(line.commits[place] for place in sorted(question.first)),
+        asked=_asked(line, launches, found, now.untestable),
         launches=sum(launch.failure is None for launch in launches),
         wall_s=sum(launch.wall_s for launch in launches),
         log=log,
     )
-    if now.belief is None:
-        return result
-    suspects, probability = now.belief.smallest(confidence)
+    if known:
+        return _without_launches(result, question)
+    return result if now.belief is None else _with_belief(result, now, now.belief)
+
+
+def _without_launches(result: BisectResult, question: Question) -> BisectResult:
+    """Return the result for the only commit that may be to blame, or for none."""
+    if not question.suspects:
+        return msgspec.structs.replace(result, outcome="untouched")
+    (place,) = question.suspects
+    commits = result.line.commits
+    only = CommitCulprit(commits=(commits[place],), before=commits[place - 1], effect=None)
+    return msgspec.structs.replace(
+        result,
+        outcome="found",
+        probability=1.0,
+        culprits=(only,),
+        chances=tuple(float(one == place) for one in range(1, question.length + 1)),
+    )
+
+
+def _with_belief(result: BisectResult, now: Standing, belief: Belief) -> BisectResult:
+    suspects, probability = belief.smallest(result.confidence)
     if now.suspects:
-        probability = now.belief.chance_of(now.suspects)
+        probability = belief.chance_of(now.suspects)
     return msgspec.structs.replace(
         result,
         probability=probability,
-        culprits=_culprits(now, line),
-        suspects=() if now.suspects else line.commits[suspects.first : suspects.last + 1],
-        two_steps=now.belief.steps(),
-        chances=tuple(now.belief.chances()),
+        culprits=_culprits(now, belief, result.line),
+        suspects=() if now.suspects else _commits(belief, result.line, suspects),
+        two_steps=belief.steps(),
+        chances=tuple(belief.chances()),
     )
+
+
+def _commits(belief: Belief, line: CommitLine, suspects: Suspects) -> tuple[Commit, ...]:
+    places = range(suspects.first, suspects.last + 1)
+    return tuple(line.commits[place] for place in places if place not in belief.innocent)
 
 
 def _asked(
@@ -123,11 +149,11 @@ def _asked(
     )
 
 
-def _culprits(now: Standing, line: CommitLine) -> tuple[Culprit, ...]:
+def _culprits(now: Standing, belief: Belief, line: CommitLine) -> tuple[CommitCulprit, ...]:
     effects = step_ratios(now.readings, now.suspects)
     return tuple(
-        Culprit(
-            commits=line.commits[each.first : each.last + 1],
+        CommitCulprit(
+            commits=_commits(belief, line, each),
             before=line.commits[each.first - 1],
             effect=effect,
             untestable=sum(each.first <= place <= each.last for place in now.untestable),
@@ -136,16 +162,11 @@ def _culprits(now: Standing, line: CommitLine) -> tuple[Culprit, ...]:
     )
 
 
-def with_work(culprit: Culprit, line: CommitLine, turns: CommitTurns) -> Culprit:
-    """Return the culprit with what its step does otherwise than the step before it."""
-    places = [line.commits.index(each) for each in (culprit.before, culprit.commits[-1])]
-    steps = []
-    try:
-        for turn in map(turns.turn, places):
-            step = count_case(turn.case, turn.launcher, turn.import_paths)
-            if isinstance(step, LaunchFailure):
-                return msgspec.structs.replace(culprit, uncounted=str(step))
-            steps.append(step)
-    except DdpPerfError as error:
-        return msgspec.structs.replace(culprit, uncounted=str(error))
-    return msgspec.structs.replace(culprit, work=work_changes(*steps))
+def with_work(
+    culprit: CommitCulprit, before: StepWork | str, after: StepWork | str
+) -> CommitCulprit:
+    """Return the culprit with what its step does otherwise, or why it was not counted."""
+    if isinstance(before, StepWork) and isinstance(after, StepWork):
+        return msgspec.structs.replace(culprit, work=work_changes(before, after))
+    why = before if isinstance(before, str) else after
+    return msgspec.structs.replace(culprit, uncounted=str(why))

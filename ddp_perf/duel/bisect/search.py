@@ -16,7 +16,7 @@ import msgspec
 
 from ddp_perf.core.duel import DuelOutcome, PairedVerdict
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
-from ddp_perf.duel.bisect.belief import Belief, Reading, Suspects, believe
+from ddp_perf.duel.bisect.belief import Belief, Reading, Suspects, believe, places_to_ask
 from ddp_perf.duel.bisect.log import CommitLaunch
 from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
@@ -36,6 +36,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     length: int
     confidence: float
+    innocent: frozenset[int] = frozenset()  # places of commits that cannot be to blame
+    first: tuple[int, ...] = ()  # places that are asked before any others between good and bad
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The places of the commits that may be to blame."""
+        return tuple(place for place in range(1, self.length + 1) if place not in self.innocent)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places that may be asked, with good and bad."""
+        return places_to_ask(self.length, self.innocent)
+
+    def stand_in(self, place: int) -> int:
+        """Return the place that is asked in its stead: nothing between them changes the step."""
+        changed = [suspect for suspect in self.suspects if suspect <= place]
+        if not changed:
+            return 0
+        return self.length if changed == list(self.suspects) else changed[-1]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +93,7 @@ def standing(
         ask = (0, question.length) if more else None
         return Standing(metric=metric, why=why, duel=duel, untestable=untestable, ask=ask)
     readings = _readings(launches, metric)
-    belief = believe(question.length, untestable, readings)
+    belief = believe(question.length, untestable, readings, question.innocent)
     suspects = belief.found(question.confidence)
     often = Counter(reading.place for reading in readings)
     place = unconfirmed = _unconfirmed(question, suspects, untestable, often)
@@ -83,7 +102,7 @@ def standing(
         place = (
             _untried(suspects, untestable, tried)
             if suspects
-            else _least_certain(question, belief, untestable, often)
+            else _next_place(question, belief, untestable, often)
         )
     return Standing(
         metric=metric,
@@ -204,13 +223,22 @@ def _untried(
     return again[len(again) // 2] if again else None
 
 
-def _least_certain(
+def _next_place(
     question: Question, belief: Belief, untestable: dict[int, str], often: Counter[int]
 ) -> int | None:
+    """Return one of the first commits that was not asked yet, else the one to ask now."""
+    ends = {0, question.length}
+    for place in question.first:
+        if place not in {*ends, *often, *untestable}:
+            return place
+    return _least_certain(belief, {*ends, *untestable}, often)
+
+
+def _least_certain(belief: Belief, skipped: set[int], often: Counter[int]) -> int | None:
     """Return the commit whose level is the least certain; None: there is none to ask."""
     doubts = [
         (doubt, -often[place], place)
         for place, doubt in zip(belief.marks, belief.doubt, strict=True)
-        if place not in {0, question.length, *untestable}
+        if place not in skipped
     ]
     return max(doubts)[2] if doubts else None

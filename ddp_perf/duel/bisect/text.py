@@ -11,7 +11,7 @@ from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.metric import metric_title
 from ddp_perf.duel.bisect.belief import Level
 from ddp_perf.duel.bisect.commits import Commit
-from ddp_perf.duel.bisect.result import AskedCommit, BisectResult, Culprit
+from ddp_perf.duel.bisect.result import AskedCommit, BisectResult, CommitCulprit
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import (
     ABSENT,
@@ -25,6 +25,7 @@ from ddp_perf.work.text import change_sentence
 _BAR = 30  # characters of a probability of 1
 _LEAST_CHANCE = 0.005  # of a commit whose bar is shown
 _MOST_CHANGES = 8
+ONLY = "the only commit that can change what the case does"
 
 
 def bisect_json(result: BisectResult) -> str:
@@ -55,15 +56,24 @@ def bisect_text(result: BisectResult, width: int) -> str:
 def _question(result: BisectResult) -> str:
     line = result.line
     merges = f", {counted(line.merges, 'merge')} among them" if line.merges else ""
+    touching = ""
+    if result.innocent:
+        number = line.length - len(result.innocent)
+        touching = f"; {number or 'none'} of them can change what the case does"
     return (
         f"{counted(line.length, 'commit')} after good {line.commits[0].short} up to bad"
-        f" {line.commits[-1].short}{merges}"
+        f" {line.commits[-1].short}{merges}{touching}"
     )
 
 
 def _answer(result: BisectResult) -> list[str]:
     title = metric_title(result.metric)
     match result.outcome:
+        case "untouched":
+            return [
+                "No commit changes a file that the case reads, so none is to blame: look at the"
+                " machine, its packages, and edits that are not committed."
+            ]
         case "not slower":
             if result.duel.outcome is DuelOutcome.UNDECIDED:
                 return [f"Bad is not shown to be slower: {_duel(result)}."]
@@ -72,8 +82,15 @@ def _answer(result: BisectResult) -> list[str]:
             return [f"Undecided: bad is not shown to be slower yet: {_duel(result)}."]
         case "undecided":
             return [_undecided(result), f"Bad is slower: {_duel(result)} ({result.why})."]
+    if is_only(result):
+        return [
+            f"{_named(result.culprits[0])} is {ONLY}. If bad is slower, it is to blame: nothing was"
+            " launched."
+        ]
     lines = [
-        f"{_named(culprit)}: {title} {_ratio_text(culprit.effect)}." for culprit in result.culprits
+        f"{_named(culprit)}: {title} {_ratio_text(culprit.effect)}."
+        for culprit in result.culprits
+        if culprit.effect is not None
     ]
     assert result.probability is not None  # it is found
     steps = "these are the two steps" if len(result.culprits) > 1 else "this is the one step"
@@ -84,7 +101,12 @@ def _answer(result: BisectResult) -> list[str]:
     ]
 
 
-def _named(culprit: Culprit) -> str:
+def is_only(result: BisectResult) -> bool:
+    """Return whether the culprit is known without a launch."""
+    return any(culprit.effect is None for culprit in result.culprits)
+
+
+def _named(culprit: CommitCulprit) -> str:
     if len(culprit.commits) == 1:
         return _commit_text(culprit.commits[0])
     first, last = culprit.commits[0], culprit.commits[-1]
@@ -123,10 +145,12 @@ def _undecided(result: BisectResult) -> str:
         if (result.two_steps or 0) > 0.5
         else ""
     )
+    ends = " and ".join(commit.short for commit in result.counted)
+    grows = f" The step's work grows most between {ends}." if ends else ""
     return (
         f"Undecided: the {counted(len(result.suspects), 'commit')} from {first.short} to"
         f" {last.short} have the slow-down with a probability of {_chance(result.probability)};"
-        f" run the same command again to go on.{two}"
+        f" run the same command again to go on.{two}{grows}"
     )
 
 
@@ -136,7 +160,7 @@ def _chance(probability: float | None) -> str:
     return "> 99.9 %" if probability > 0.999 else f"{100 * probability:.1f} %"
 
 
-def _difference(culprit: Culprit, width: int) -> list[str]:
+def _difference(culprit: CommitCulprit, width: int) -> list[str]:
     """Return what the step does otherwise than before the culprit."""
     if culprit.uncounted is not None:
         return wrapped([f"Its work could not be compared: {culprit.uncounted}"], width)
@@ -144,7 +168,8 @@ def _difference(culprit: Culprit, width: int) -> list[str]:
         return []
     name = culprit.commits[-1].short
     if not culprit.work:
-        return wrapped([f"{name} does the same work as {culprit.before.short}, slower."], width)
+        slower = ", slower" if culprit.effect is not None else ""
+        return wrapped([f"{name} does the same work as {culprit.before.short}{slower}."], width)
     shown = [f"  {change_sentence(change)}" for change in culprit.work[:_MOST_CHANGES]]
     if left := len(culprit.work) - len(shown):
         shown.append(f"  and {counted(left, 'more change')}")
@@ -152,6 +177,8 @@ def _difference(culprit: Culprit, width: int) -> list[str]:
 
 
 def _table(asked: Sequence[AskedCommit], width: int) -> list[str]:
+    if not asked:
+        return []
     table = plain_table()
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("commit", no_wrap=True)
@@ -187,11 +214,12 @@ def _bars(result: BisectResult, width: int) -> list[str]:
         )
         if chance >= _LEAST_CHANCE
     ]
-    return ["Probability that a commit changed the level:", *lines] if lines else []
+    certain = is_only(result) or not lines
+    return [] if certain else ["Probability that a commit changed the level:", *lines]
 
 
 def _notes(result: BisectResult) -> Iterator[str]:
-    if result.outcome == "found":
+    if result.outcome == "found" and not is_only(result):
         yield (
             "The probability assumes that one slow-down in ten has two steps, and none has three:"
             " where there are two, a wrong commit is named more often than it states."
@@ -221,6 +249,8 @@ def _next_command(result: BisectResult) -> str | None:
         if len(first.commits) == 1:
             return f"git show {first.commits[0].short}"
         return f"git log -p --first-parent {first.before.short}..{first.commits[-1].short}"
+    if result.outcome == "untouched":
+        return "ddp-perf doctor"
     if result.outcome == "not slower":
         return "ddp-perf doctor" if result.duel.outcome is DuelOutcome.UNDECIDED else None
     good, bad = result.line.commits[0].short, result.line.commits[-1].short

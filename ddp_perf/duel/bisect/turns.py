@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from ddp_perf.core.case import Case
@@ -19,6 +20,7 @@ class CommitTurn(NamedTuple):
     launcher: SideLauncher
     case: Case  # as the commit has it, measured as bad is
     import_paths: tuple[str, ...]
+    suites: tuple[Path, ...] = ()  # the files of its cases; (): unknown
 
 
 Opener = Callable[[Commit], contextlib.AbstractContextManager[CommitTurn]]

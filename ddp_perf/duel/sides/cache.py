@@ -68,6 +68,11 @@ def kept(shelf: Shelf, key: str, making: Making) -> Iterator[Path]:
         yield content
 
 
+def is_kept(shelf: Shelf, key: str) -> bool:
+    """Return whether the entry ``key`` was made."""
+    return (shelf.path / key / _MARK).exists()
+
+
 def _whole(shelf: Shelf, key: str, making: Making, held: contextlib.ExitStack) -> Path:
     """Return the content once it is whole, locked until ``held`` is closed."""
     entry = shelf.path / key

@@ -23,13 +23,23 @@ _MOST = 64  # checkouts that stay in the cache: a bisect returns to its commits
 
 @contextlib.contextmanager
 def checked_out(
-    commit: str, repository: Repository, on_progress: Callable[[str], None]
+    commit: str,
+    repository: Repository,
+    on_progress: Callable[[str], None],
+    *,
+    patch: str | None = None,
 ) -> Iterator[Path]:
-    """Yield the directory with the files of the commit. Raises SideError."""
+    """Yield the directory with the files of the commit, and of a ``patch`` of it.
+
+    Raises SideError.
+    """
+    key = commit if patch is None else f"{commit}+{_digest(Path(patch))[:16]}"
 
     def make(directory: Path) -> None:
-        on_progress(f"checking out {commit[:12]}")
+        on_progress(f"checking out {commit[:12]}{' with changes' if patch else ''}")
         _check_out(commit, repository, directory)
+        if patch is not None:
+            _apply(patch, directory)
         files = {name: _digest(path) for name, path in _files_of(directory)}
         (directory / _FILES).write_bytes(msgspec.json.encode(files))
         if _has_filters(directory):
@@ -38,7 +48,7 @@ def checked_out(
             )
 
     making = Making(make, _is_unchanged, on_progress)
-    with kept(cache_shelf("checkouts", _MOST, os.environ), commit, making) as directory:
+    with kept(cache_shelf("checkouts", _MOST, os.environ), key, making) as directory:
         yield directory
 
 
@@ -59,6 +69,13 @@ def _check_out(commit: str, repository: Repository, directory: Path) -> None:
             f"{commit[:12]}: cannot be checked out: {lines[-1]}; in a partial clone fetch its files"
             " with `git fetch --refetch --filter=blob:limit=1t`"
         )
+
+
+def _apply(patch: str, directory: Path) -> None:
+    done = _git(directory, "apply", "--whitespace=nowarn", os.path.abspath(patch))
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["git apply failed"]
+        raise SideError(f"{patch}: does not fit its commit: {lines[-1]}")
 
 
 def _is_unchanged(directory: Path) -> bool:

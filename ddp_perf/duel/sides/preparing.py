@@ -85,7 +85,7 @@ def _revision(
 ) -> Iterator[PreparedSide]:
     assert side.commit is not None  # a revision has one
     repository = find_repository(root)
-    with checked_out(side.commit, repository, on_progress) as directory:
+    with checked_out(side.commit, repository, on_progress, patch=side.patch) as directory:
         there = directory / repository.prefix
         yield PreparedSide(
             side=side,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ddp_perf.duel.sides.cache import Making, cache_shelf, kept
+from ddp_perf.duel.sides.cache import Making, cache_shelf, is_kept, kept
 from ddp_perf.duel.sides.requirements import Requirement
 from ddp_perf.errors import SideError
 from ddp_perf.system.host.parent_death import die_with_parent
@@ -54,6 +54,11 @@ def installed(
         for conflict in _conflicts(interpreter, requirements):
             on_progress(f"{names}: {conflict}; name its version in the side, too, if ranks use it")
         yield str(interpreter)
+
+
+def is_installed(requirements: Sequence[Requirement]) -> bool:
+    """Return whether the environment is in the cache, so that nothing is downloaded for it."""
+    return is_kept(cache_shelf("environments", _MOST, os.environ), _key(requirements))
 
 
 def _key(requirements: Sequence[Requirement]) -> str:

@@ -135,7 +135,7 @@ def duelled_case(node: pytest.Item, ddp: DdpSession, case: Case) -> DuelledCase:
         fail_undecided(problem)
     duel = ddp.against.duel
     if one is None or duel is None:
-        left_out = case.key in ddp.against.touched.left_out
+        left_out = ddp.against.leaves_out(case)
         _skip(ddp.against.why_none(case), strict=ddp.options.strict and not left_out)
     _check_launches(one, ddp)
     return DuelledCase(one, duel, _side_b(duel, one.cases.b.suite), ddp=ddp, node=node)

@@ -10,11 +10,12 @@ import pytest
 
 from ddp_perf.plugin.option_values import parse_seconds
 
-_BUDGET_S = 180.0
 # Options that must not be given, and why, or what to use instead.
 _REFUSED = {
     "--save-baseline": "a duel stores nothing; leave one of them out",
     "--ddp-inject": "a duel slows no side on purpose; leave one of them out",
+    "--ddp-audit": "a duel is judged by no baseline; leave one of them out",
+    "--ddp-settle": "a duel decides by itself; leave one of them out",
     "--ddp-profile": "a duel traces nothing; leave one of them out",
     "--ddp-history": "a duel is no session of a history; leave one of them out",
     "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
@@ -34,7 +35,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     """The side that the tree is compared with, and the time for it."""
 
     side: str  # as typed
-    budget_s: float
+    budget_s: float | None  # None: that of the tier
     touched_only: bool  # leave out the cases that no changed file can touch
 
 
@@ -50,8 +51,8 @@ def add_against_options(group: pytest.OptionGroup) -> None:
         "--ddp-against-budget",
         type=_parse_budget,
         metavar="SECONDS",
-        help="the duel of all selected cases may take so long; what is undecided by then stays so"
-        f" (default: {_BUDGET_S:g})",
+        help="the duel of the selected cases may take so long; what is undecided by then stays so,"
+        " and what it has no room for is left out (default: 180; on GPUs 600)",
     )
     group.addoption(
         "--ddp-touched",
@@ -86,7 +87,7 @@ def read_against(config: pytest.Config) -> Against | None:
         raise pytest.UsageError(problem)
     return Against(
         side=side,
-        budget_s=_BUDGET_S if budget_s is None else budget_s,
+        budget_s=budget_s,
         touched_only=touched_only,
     )
 

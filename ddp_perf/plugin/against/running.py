@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel, Side
 from ddp_perf.plugin.against.report import DuelReportWriter
-from ddp_perf.plugin.against.session import AgainstSession, Project
+from ddp_perf.plugin.against.session import AgainstSession
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.render.units import counted, describe_duration
@@ -68,6 +70,7 @@ def run_against(
     """
     # Imported here: judging needs scipy, a third of a second that collection can do without.
     from ddp_perf.duel.cases import match_cases
+    from ddp_perf.duel.choice import choice_text, choose_cases, default_budget_s, stored_launch_s
     from ddp_perf.duel.open_sides import open_sides
     from ddp_perf.duel.run import DuelRequest, run_duel
 
@@ -92,9 +95,17 @@ def run_against(
             ids=[case.id for case in cases],
             overrides=options.overrides,
         )
+        budget_s = options.against.budget_s or default_budget_s(matched)
+        store = BaselineStore(options.baseline_directory)
+        matched = choose_cases(
+            matched,
+            budget_s=budget_s,
+            launch_s=stored_launch_s(store, capacity),
+            fits=capacity.fits,
+        )
         request = DuelRequest(
             matched=matched,
-            budget_s=options.against.budget_s,
+            budget_s=budget_s,
             false_alarm_rate=options.false_alarm_rate,
         )
         machine = open_sides(
@@ -103,6 +114,8 @@ def run_against(
         open_a, open_b = stack.enter_context(machine)
         lines = _Lines(progress, on_update)
         lines.begin(a, b, len(matched.cases), request.budget_s)
+        if text := choice_text(matched, budget_s):
+            progress.say(text)
         return run_duel(request, open_a, open_b, capacity, on_update=lines.update)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.duel.changed_files import changed_files, repository_root
 from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sources import sources_of
+from ddp_perf.duel.sources import Project, sources_of
 from ddp_perf.duel.touched import Touched, touched_cases
 from ddp_perf.duel.values import CaseDuel, Duel, Side
 from ddp_perf.errors import ConfigError, DdpPerfError
@@ -20,14 +19,6 @@ from ddp_perf.render.units import counted
 
 # Runs the duel of the cases; its last argument receives what is finished after each pair.
 Run = Callable[[Side, Side, Sequence[Case], Callable[[Duel], None]], Duel]
-
-
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's tree, which is side B."""
-
-    root: Path
-    suites: tuple[Path, ...]
-    import_paths: tuple[str, ...]
 
 
 class AgainstSession:
@@ -75,11 +66,16 @@ class AgainstSession:
         found = self.duel.cases if self.duel is not None else ()
         return next((one for one in found if one.cases.b.key == case.key), None)
 
+    def leaves_out(self, case: Case) -> bool:
+        """Return whether the case has no duel on purpose, which is no lack of one."""
+        left_out = self.duel.left_out if self.duel is not None else ()
+        return case.key in self.touched.left_out or case.id in {one.case_id for one in left_out}
+
     def why_none(self, case: Case) -> str:
         """Return why the case has no duel, after ``of`` returned None."""
         if case.key in self.touched.left_out:
             return f"--ddp-touched: {self.touched.left_out[case.key]}"
-        missing = self.duel.missing if self.duel is not None else ()
+        missing = (*self.duel.missing, *self.duel.left_out) if self.duel is not None else ()
         reasons = [one.reason for one in missing if one.case_id == case.id]
         if reasons:
             return reasons[0]

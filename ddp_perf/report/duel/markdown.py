@@ -81,6 +81,8 @@ def _head(report: DuelReport) -> list[str]:
         lines.append(f"- NOT COMPARED: {_line(f'{one.case_id}: {one.reason}')}")
     if more := len(report.missing) - _MOST_MISSING:
         lines += [f"- NOT COMPARED: {more} more: see duel.html"] if more > 0 else []
+    for why, number in report.left_out.items():
+        lines.append(f"- left out: {counted(number, 'case')}: {_line(why)}")
     return lines if report.next is None else [*lines, *_next(report.next)]
 
 

@@ -36,7 +36,7 @@ def after_duel(duel: Duel) -> NextStep | None:
     if not duel.complete:
         return NextStep(why="the duel was interrupted; run it again", command=_again(duel))
     undecided = [case for case in duel.cases if case.outcome is DuelOutcome.UNDECIDED]
-    return _after_undecided(duel, undecided) if undecided else None
+    return _after_undecided(duel, undecided) if undecided else _after_left_out(duel)
 
 
 def grown_line(case: CaseDuel) -> Site | None:
@@ -132,6 +132,20 @@ def _after_undecided(duel: Duel, undecided: list[CaseDuel]) -> NextStep:
         why=f"about {number} would decide {counted(len(wanted), 'case')}",
         command=_again(duel, *chosen, budget_s=budget_s),
     )
+
+
+def _after_left_out(duel: Duel) -> NextStep | None:
+    """Return how to compare cases that the budget had no room for: the next ones, or all."""
+    rest = [one.case_id for one in duel.left_out if not one.unfit]
+    if not rest or not duel.cases:
+        return None
+    what = counted(len(rest), "case")
+    if duel.command is not None:
+        all_s = duel.budget_s * (len(duel.cases) + len(rest)) / len(duel.cases)
+        return NextStep(why=f"give {what} more time", command=_again(duel, budget_s=all_s))
+    chosen = [word for name in rest[: len(duel.cases)] for word in ("--case", name)]
+    command = [*shlex.split(_again(duel, budget_s=duel.budget_s)), *chosen]
+    return NextStep(why=f"compare the first of {what} without room", command=shlex.join(command))
 
 
 def _seconds(case: CaseDuel, more: int) -> float:

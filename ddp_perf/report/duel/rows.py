@@ -124,6 +124,7 @@ class DuelReport(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     rows: tuple[DuelRow, ...]
     missing: tuple[MissingSide, ...]
+    left_out: dict[str, int]  # by reason, how many cases that nobody named
     conditions: dict[SideName, SideConditions]
     differences: tuple[str, ...]  # of the conditions
     next: NextStep | None
@@ -171,6 +172,7 @@ def duel_report(duel: Duel) -> DuelReport:
         alpha=duel.alpha,
         rows=rows,
         missing=duel.missing,
+        left_out=dict(Counter(one.reason for one in duel.left_out).most_common()),
         conditions=duel.conditions,
         differences=duel.differences,
         next=after_duel(duel),

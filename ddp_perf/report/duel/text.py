@@ -42,7 +42,8 @@ def duel_text(duel: Duel, width: int) -> str:
     if report.rows:
         lines += ["", *_table(report, width), "", *wrapped(list(_notes(report)), width)]
     missing = [f"NOT COMPARED: {one.case_id}: {one.reason}" for one in report.missing]
-    lines += wrapped(missing, width)
+    left_out = [f"left out: {counted(n, 'case')}: {why}" for why, n in report.left_out.items()]
+    lines += wrapped([*missing, *left_out], width)
     for row in report.rows:
         if needs_detail(row):
             lines += ["", *_detail(row, report, width)]

@@ -8,6 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from ddp_perf.core.metric import EXACT, metric_title
+from ddp_perf.history.audits import AUDIT_MEANING
 from ddp_perf.report.gains import HEADINGS, MEANING, NOT_AS_THE_DOCUMENT, TITLE
 from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import power_plot
@@ -44,6 +45,8 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             curve=curve,
             power=power_plot(curve) if curve else None,
             conclusion=conclusion_of(curve) if curve else "",
+            audits=source.audits,
+            audit_meaning=AUDIT_MEANING,
             false_alarms=false_alarm_rate(source),
             titles=_titles(summary),
             slowed=sorted({text for suite in source.suites for text in suite.injections}),

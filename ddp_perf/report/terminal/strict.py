@@ -1,4 +1,4 @@
-"""The lines on what a strict session does not gate: what waits, and what is never measured."""
+"""The lines on what a session does not gate: what rotates, what waits, what is never measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import counted
 from ddp_perf.session.result import SuiteResult, is_never_measured, is_waiting
+
+
+def rotating_lines(result: SuiteResult) -> list[str]:
+    """Return a line on the cases whose times fail nothing, if the suite has some."""
+    if not (rotating := [case for case in result.measurements if not result.gates(case)]):
+        return []
+    verb = "rotates" if len(rotating) == 1 else "rotate"
+    return [
+        f"{counted(len(rotating), 'case')} {verb} over a week, and may only be red by structure and"
+        " loss: times and memory are reported"
+    ]
 
 
 def strict_lines(result: SuiteResult) -> list[str]:
@@ -26,12 +38,13 @@ def strict_lines(result: SuiteResult) -> list[str]:
 
 
 def _waiting_lines(result: SuiteResult) -> list[str]:
-    waiting = [found for found in result.findings if _waits(result, found)]
-    judged = {found.case_id for found in result.findings}
+    findings = [found for found in result.findings if result.gates(found.case_id)]
+    waiting = [found for found in findings if _waits(result, found)]
+    judged = {found.case_id for found in findings}
     if not judged or {found.case_id for found in waiting} != judged:
         return []
     later = dict.fromkeys(found.metric for found in waiting)
-    gated = dict.fromkeys(found.metric for found in result.findings if found.metric not in later)
+    gated = dict.fromkeys(found.metric for found in findings if found.metric not in later)
     is_first = not any(map(is_waiting, waiting))
     what = f"--ddp-strict: this {'first ' if is_first else ''}session gates {_titles(gated)}"
     exact = [metric for metric in later if metric in EXACT]
@@ -44,7 +57,7 @@ def _waiting_lines(result: SuiteResult) -> list[str]:
 
 
 def _waits(result: SuiteResult, finding: Finding) -> bool:
-    is_first = finding.verdict.outcome is Outcome.NO_BASELINE and result.is_settled(finding)
+    is_first = finding.verdict.outcome is Outcome.NO_BASELINE and result.is_resolved(finding)
     return is_waiting(finding) or is_first
 
 

@@ -19,6 +19,7 @@ from ddp_perf.report.terminal.nodes import node_notes
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.script import script_notes
+from ddp_perf.report.terminal.settled import cause_notes, settled_notes, unkept_lines
 from ddp_perf.report.terminal.targets import target_lines
 from ddp_perf.report.terminal.text import finding_note
 from ddp_perf.report.untested import untested_lines
@@ -129,6 +130,7 @@ def _notes(result: SuiteResult) -> list[str]:
         if not finding.disturbance and not _is_plain_waiting(finding)
     ]
     notes += _waiting(findings, names)
+    notes += [*_by_note(settled_notes(result), names), *cause_notes(result, names)]
     for explanation in result.explanations.values():
         notes += [f"{names[explanation.case_id]}:", *explanation_lines(explanation)]
     if result.misfit is not None:
@@ -146,7 +148,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += _without_baseline(result, names)
     if result.costs:
         notes.append(_costs(result))
-    return [*notes, *_by_note(saving_notes(result), names)]
+    return [*notes, *_by_note(saving_notes(result), names), *unkept_lines(result)]
 
 
 def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
@@ -155,7 +157,7 @@ def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str
     never: set[str] = set()
     reasons: dict[str, str] = {}
     for found in result.asserted_findings():
-        if found.verdict.outcome is not Outcome.NO_BASELINE or result.is_settled(found):
+        if found.verdict.outcome is not Outcome.NO_BASELINE or result.is_resolved(found):
             continue
         if found.case_id not in compared:
             never.add(found.case_id)

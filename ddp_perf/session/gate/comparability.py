@@ -82,7 +82,9 @@ def software(environment: Environment) -> tuple[str | None, ...]:
 def changes(stored: Environment, now: Environment) -> list[str]:
     """Return the other differences, as ``torch 2.12.0 → 2.13.0``."""
     variables = sorted(stored.variables.keys() | now.variables.keys())
-    differences = environment_differences(stored, now, (*_INFORMATIVE, *variables))
+    packages = sorted((stored.packages.keys() & now.packages.keys()) - {"torch"})  # has a field
+    names = (*_INFORMATIVE, *variables, *(f"package {name}" for name in packages))
+    differences = environment_differences(stored, now, names)
     for ranks in sorted(stored.transports.keys() & now.transports.keys()):
         before, after = stored.transports[ranks], now.transports[ranks]
         if before != after:

@@ -16,6 +16,7 @@ from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.persistence import with_persistence
 from ddp_perf.session.gate.pool import find_misfit
+from ddp_perf.session.gate.reported import report_only
 from ddp_perf.session.gate.unmeasured import with_unmeasured
 from ddp_perf.session.result import SuiteResult
 
@@ -46,6 +47,7 @@ def judge_again(
         alpha=result.alpha,
         looks=result.looks,
         elsewhere=elsewhere,
+        reported=result.reported,
     )
     findings: list[Finding] = []
     for seen in _at_each_look(result):
@@ -71,7 +73,10 @@ def judge_again(
 def conclude_findings(
     findings: Iterable[Finding], context: JudgingContext, date: str
 ) -> tuple[Finding, ...]:
-    """Judge in the light of the sessions before, and add the acknowledgements of that day."""
+    """Judge in the light of the sessions before, and add the acknowledgements of that day.
+
+    The times of a case that rotates are not red.
+    """
     persisting = with_persistence(
         findings,
         context.baseline.cases,
@@ -80,7 +85,8 @@ def conclude_findings(
         host=context.environment.pooled_host,
     )
     cases = context.baseline.cases
-    return with_acknowledgements(with_unmeasured(persisting, cases, date), context.baseline, date)
+    known = with_acknowledgements(with_unmeasured(persisting, cases, date), context.baseline, date)
+    return report_only(known, context.reported)
 
 
 def with_tolerances(result: SuiteResult, tolerances: Mapping[str, float]) -> SuiteResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -76,6 +76,7 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
     # Of a comparison: the judged sessions by case id. The baseline is then its older side.
     compared: Mapping[str, tuple[Session, ...]] | None = None
+    reported: Collection[str] = ()  # ids of cases that rotate: their times gate nothing
     # Of this session's nodes that were not measured before, by case id and metric.
     sampling: Mapping[str, Mapping[str, Sampling]] = {}
 

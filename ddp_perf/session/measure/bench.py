@@ -42,6 +42,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None  # required by save_mode "accept"
     begins: bool = True  # a level of a case without sessions; False: "append" of a strict session
     profile_steps: int | None = None  # of one more launch of each case; None: no profile
+    accept_improvements: bool = True  # a settled one becomes the level, if sessions are appended
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
@@ -17,14 +17,20 @@ def refused_cases(
     store: BaselineStore,
     policy: Policy,
     other_work: Callable[[Case], str | None],
+    *,
+    reported: Collection[str] = (),
 ) -> dict[str, Refused]:
     """Return the cases that ``policy`` would store and that must not be, by id.
 
-    It is known before the first launch. Raises BaselineError for a broken file.
+    One of the ``reported`` begins its level unannounced where the machine has other sessions: the
+    first session is announced in one night, and the case has another one. It is known before the
+    first launch. Raises BaselineError for a broken file.
     """
     if policy.save_mode is None:
         return {}
-    refused = {} if policy.begins else _unannounced_cases(cases, baseline, store)
+    begins = reported if any(stored.sessions for stored in baseline.cases.values()) else ()
+    others = [case for case in cases if case.id not in begins]
+    refused = {} if policy.begins else _unannounced_cases(others, baseline, store)
     if policy.save_mode != "accept":
         # Other work is the stronger reason: who restores no file may promote the results file.
         refused |= _cases_of_other_work(cases, baseline, other_work)
@@ -40,7 +46,7 @@ def _unannounced_cases(
     the new level. Raises BaselineError for a broken file.
     """
     unknown = [case for case in cases if case.id not in baseline.cases]
-    traces = store.traces(baseline.accelerator, cases[0].suite) if unknown else {}
+    traces = store.traces(baseline.accelerator, unknown[0].suite) if unknown else {}
     return {case.id: _unannounced(case, baseline, store, traces.get(case.id)) for case in unknown}
 
 

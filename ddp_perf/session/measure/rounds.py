@@ -7,20 +7,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import TIMED_ON_GPU_S, Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.session import TYPICAL_STEP
+from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
+from ddp_perf.system.capacity import Capacity
 
 # The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
 # extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
 _OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
-_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S  # of a launch that was never timed
+_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
+_LEAST_S: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}  # of one never timed
 
 
 def interleave(
@@ -84,13 +88,8 @@ def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) ->
     """
     launches = sum(case.schedule.launches for case in cases)
     suites = len({case.suite for case in cases})
-    timed = [(case, launch_s(case, baselines[case.tier])) for case in cases]
-    least_s: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}
-    total_s = sum(
-        case.schedule.launches * (least_s[case.tier] if seconds is None else seconds)
-        for case, seconds in timed
-    )
-    untimed = [case for case, seconds in timed if seconds is None]
+    untimed = [case for case in cases if launch_s(case, baselines[case.tier]) is None]
+    total_s = launches_s(cases, baselines)
     what = f"{counted(launches, 'launch')} of {counted(suites, 'suite')}"
     if not total_s:
         return f"{what}, for how long a stored session will show"
@@ -98,6 +97,52 @@ def session_length(cases: Sequence[Case], baselines: Mapping[Tier, Baseline]) ->
     if assumed := sum(case.schedule.launches for case in untimed if case.tier == "gpu"):
         length += f" ({assumed} were never timed: {_LEAST_ON_GPU_S:g} s each is assumed)"
     return length
+
+
+def further_length(settle_s: float, audit_s: float) -> str:
+    """Return how much longer a session may take: to settle, and for its audit; "": no longer."""
+    parts = [f"settling: up to {describe_duration(settle_s)} more"] if settle_s else []
+    if audit_s:
+        parts.append(f"the audit of the gate: up to {describe_duration(audit_s)} more")
+    return "".join(f"; {part}" for part in parts)
+
+
+def audit_length(
+    cases: Iterable[Case], baselines: Mapping[Tier, Baseline], *, settle_s: float
+) -> float:
+    """Return the most seconds that the audit of a session of these cases takes; 0: it has none.
+
+    Whichever case is drawn: that with the longest launches, and its second stage. Only a case that
+    was timed before has an audit.
+    """
+    timed = ((case, launch_s(case, baselines[case.tier])) for case in cases)
+    known = [case.schedule.launches * seconds for case, seconds in timed if seconds is not None]
+    return max(known) + settle_s if known else 0.0
+
+
+def launches_s(cases: Iterable[Case], baselines: Mapping[Tier, Baseline]) -> float:
+    """Return the seconds of all launches of the cases, as ``session_length`` counts them."""
+    return sum(
+        case.schedule.launches * expected_launch_s(case, baselines[case.tier]) for case in cases
+    )
+
+
+def expected_launch_s(case: Case, baseline: Baseline) -> float:
+    """Return the seconds of a launch in the baseline; if it was never timed, what is assumed."""
+    seconds = launch_s(case, baseline)
+    return _LEAST_S[case.tier] if seconds is None else seconds
+
+
+def stored_baseline(store: BaselineStore, capacity: Capacity, tier: Tier) -> Baseline:
+    """Return what is stored of the machine, of which only the time of a launch is wanted.
+
+    So a broken file is as good as none.
+    """
+    key = capacity.accelerator_key(tier)
+    try:
+        return store.load(key)
+    except BaselineError:
+        return Baseline(accelerator=key, units={}, cases={})
 
 
 def run_plan(

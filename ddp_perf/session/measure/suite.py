@@ -27,6 +27,7 @@ from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
+from ddp_perf.session.measure.code import UNKNOWN_CODE, SessionCode
 from ddp_perf.session.measure.elsewhere import launch_elsewhere
 from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
 from ddp_perf.session.measure.explainer import Explainer
@@ -38,6 +39,11 @@ from ddp_perf.session.measure.looks import (
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.refusals import refused_cases
 from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
+from ddp_perf.session.measure.second_stage import (
+    Settle,
+    in_second_stage,
+    store_improvements,
+)
 from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
@@ -52,10 +58,13 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]  # all of one tier; all can run on this machine
     requested: frozenset[str] | None = None  # ids of those that tests ask for; None: all
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
+    reported: frozenset[str] = frozenset()  # ids of those whose times gate nothing: they rotate
     alpha: float  # chance of a false REGRESSION of each verdict
     policy: Policy
     command: str = ""  # measures the session again
     commands: dict[str, str] = {}  # by case id: measures it again
+    baseline: Baseline | None = None  # None: the stored one
+    keeps_output: bool = True  # what the ranks of a first launch print replaces what is kept
 
 
 def run_suite(
@@ -67,22 +76,28 @@ def run_suite(
     on_partial: Callable[[SuiteResult], None],
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
     other_work: Callable[[Case], str | None] = lambda case: None,
+    code: SessionCode = UNKNOWN_CODE,
+    settle: Settle | None = None,
 ) -> SuiteResult:
-    """Measure and judge a suite, then store, explain and profile it as requested.
+    """Measure, judge and settle a suite, then store, explain and profile it as requested.
 
     ``on_partial`` gets the result so far after every round. ``on_judged`` gets the judged result
     before it is stored, explained or profiled. Cases of an earlier result keep their verdicts,
     and their one-rank launches are used for scaling. ``other_work`` tells what a case's step does
-    beyond what is stored of it; such a case begins no level.
+    beyond what is stored of it; such a case begins no level. ``code`` is what a stored session is
+    remembered by, and ``settle`` the second stage of the verdicts.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
     read (before any launch) or written (after ``on_partial`` got the whole result).
     """
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
-    baseline, structures = store.load(key), store.load_structures(request.suite)
+    baseline = request.baseline or store.load(key)
+    structures = store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
-    refused = refused_cases(request.cases, baseline, store, request.policy, other_work)
+    refused = refused_cases(
+        request.cases, baseline, store, request.policy, other_work, reported=request.reported
+    )
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
@@ -92,18 +107,23 @@ def run_suite(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            environment=describe_environment(
-                capacity,
-                tier,
-                runtime,
-                bench.root,
-                node=next(iter(bench.nodes), None),
-                alike_nodes=len(bench.one_by_one) or None,
+            environment=code.in_environment(
+                describe_environment(
+                    capacity,
+                    tier,
+                    runtime,
+                    bench.root,
+                    node=next(iter(bench.nodes), None),
+                    alike_nodes=len(bench.one_by_one) or None,
+                ),
+                request.cases,
             ),
+            unkept=code.problem,
             machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
             nodes=bench.nodes,
             alpha=request.alpha,
+            reported=tuple(sorted(request.reported)),
             injections=tuple(injection.text for injection in bench.injections),
             measurements={},
             command=request.command,
@@ -122,6 +142,7 @@ def run_suite(
             alpha=request.alpha,
             looks=looks,
             elsewhere=elsewhere,
+            reported=result.reported,
         )
         keep = functools.partial(
             save,
@@ -130,11 +151,18 @@ def run_suite(
             mode=request.policy.save_mode or "missing",
             reason=request.policy.reason,
             refused=refused,
+            patch=code.state.patch if code.state is not None else b"",
         )
         with _kept_if_ended(result, request, context, on_partial, keep) as note:
             result = _measured_and_judged(result, plan, request, context, bench, note)
-        on_judged(result)
+        keeps = request.policy.save_mode in ("append", "missing")  # also if an interrupt ends it
+        ids = [case.id for case in request.cases] if keeps else []
+        result = in_second_stage(
+            result, baseline, settle, on_partial, on_judged, lambda ended: keep(ended, ids)
+        )
         # Save before explaining and profiling: an interrupt there does not lose the session.
+        if request.policy.save_mode == "append" and request.policy.accept_improvements:
+            result = store_improvements(result, keep)
         if request.policy.save_mode is not None:
             result = _saved(result, request, baseline, refused, bench, on_partial, keep)
         explainer = Explainer(
@@ -248,6 +276,7 @@ def _saved(
     mode = request.policy.save_mode
     assert mode is not None
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
+    wanted = [case_id for case_id in wanted if case_id not in result.saved]
     find = functools.partial(
         cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
     )
@@ -315,8 +344,11 @@ def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> 
 
 
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
-    """Return the cases of this request that got slower and were not acknowledged."""
-    own = {case.id for case in request.cases}
+    """Return the cases of this request that got slower, and nothing explains it yet.
+
+    An acknowledged one needs no explanation.
+    """
+    own = {case.id for case in request.cases} - result.explanations.keys()
     news = [found for found in result.findings if found.case_id in own and not found.is_expected]
     return slower_cases(news)
 
@@ -349,7 +381,7 @@ def _plan(
     )
     return [
         msgspec.structs.replace(launch, output=str(output_directory(bench.root, launch.case)))
-        if launch.round == 0
+        if launch.round == 0 and request.keeps_output
         else launch
         for launch in plan
     ]

@@ -7,7 +7,10 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ddp_perf.baselines.layout import from_file, to_file
 from ddp_perf.baselines.save import NewSession, merge
 from ddp_perf.core.verdict import Outcome
 from tests.builders import (
@@ -116,3 +119,58 @@ def test_the_diff_of_an_append_has_the_lines_of_the_new_session_only(stored, sof
     of_a_session = 13
     environments = int(software != "2.13.0")
     assert len(lines) - len(old) == of_a_session * len(CASES) + environments
+
+
+def test_sessions_have_their_own_tree_and_share_their_packages(store, stored):
+    packages = {"numpy": "2.1.0", "torch": "2.13.0"}
+    baseline = baseline_of(
+        session_of(1, commit="a", tree="t1", packages=packages),
+        session_of(2, commit="a", tree="t2", packages=packages),
+        session_of(3, commit="b", tree="t2", packages={**packages, "numpy": "2.2.0"}),
+        session_of(4, commit="b", packages=packages),
+    )
+
+    found = written(stored, baseline)
+
+    assert len(found["environments"]) == 2
+    assert all("tree" not in environment for environment in found["environments"].values())
+    for case in found["cases"].values():
+        trees = [session.get("tree") for session in case["sessions"]]
+        assert trees == ["t1", "t2", "t2", None]
+    assert store.load(KEY) == baseline
+
+
+def test_a_file_without_trees_and_packages_is_read_and_stays_as_it_is(store, stored):
+    baseline = baseline_of(session_of(1, commit="a"), session_of(2, commit="b"))
+    path = stored(baseline)
+    text = path.read_text(encoding="utf-8")
+
+    loaded = store.load(KEY)
+    store.update(KEY, lambda current: current)
+
+    assert "tree" not in text
+    assert "packages" not in text
+    assert path.read_text(encoding="utf-8") == text
+    for session in loaded.cases[CASES[0].id].sessions:
+        assert (session.environment.tree, session.environment.packages) == (None, {})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, "a", "b"]),
+            st.sampled_from([None, "t1", "t2"]),
+            st.dictionaries(st.sampled_from(["numpy", "torch"]), st.sampled_from(["1", "2"])),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_codes_of_sessions_come_back(rows):
+    sessions = [
+        session_of(day, commit=commit, tree=tree, packages=packages)
+        for day, (commit, tree, packages) in enumerate(rows, start=1)
+    ]
+    baseline = baseline_of(*sessions)
+
+    assert from_file(to_file(baseline)) == baseline

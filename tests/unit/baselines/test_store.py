@@ -267,6 +267,7 @@ def test_the_schema_describes_every_field_that_is_written(stored, baseline):
     (case,) = baseline.cases.values()
     session = msgspec.structs.replace(
         case.sessions[0],
+        environment=msgspec.structs.replace(case.sessions[0].environment, tree="5e1f" * 10),
         terms=({"forward": 0.001},),
         overhead_s=0.5,
         verdicts={"tail": Outcome.SUSPECT},

@@ -122,11 +122,24 @@ def test_an_argument_is_refused_before_the_machine_is_leased(duel, arguments, er
     assert not duel.opened
 
 
-def test_a_budget_without_room_is_refused_with_one_that_would_do(duel):
-    done = duel(".", "--budget", "10s")
+def test_a_budget_without_room_for_a_named_case_is_refused_with_one_that_would_do(duel):
+    done = duel(".", "--case", "mlp-none-fp32-ws1-b64", "--budget", "10s")
 
     assert done.exit_code == 4
     assert "raise it to 30s" in done.stderr
+
+
+def test_cases_that_nobody_named_are_left_out_with_the_command_that_compares_them(duel):
+    suite = yaml.safe_dump({**SUITE, "world_sizes": [1], "batch_sizes": [64, 32]})
+    (duel.directory / "bench_configs" / "quick.yaml").write_text(suite, encoding="utf-8")
+
+    done = duel(".", "--budget", "30s")
+
+    assert done.exit_code == 0, done.output
+    assert "left out: 1 case: the budget of 30 s turned out to have no room" in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "next: ddp-perf duel . . --budget 1m --case mlp-none-fp32-ws1-b32"
+    )
 
 
 def test_the_budget_that_an_undecided_duel_advises_is_accepted_and_decides(duel):

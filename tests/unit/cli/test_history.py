@@ -13,6 +13,7 @@ from ddp_perf.cli.app import app
 from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.session.results_file import write_results
+from tests.audits import make_audit
 from tests.builders import make_case, make_measurement, make_result
 from tests.recorded_sessions import make_recorded_session, stepped
 
@@ -50,6 +51,19 @@ def results(here):
     path = here / "results.json"
     write_results(path, [make_result([make_measurement(CASE, [0.01, 0.011])])], complete=True)
     return path
+
+
+@pytest.mark.parametrize("arguments", [(), (CASE.id,)], ids=["all cases", "one case"])
+def test_history_says_what_the_audits_of_the_same_machine_found(append, arguments):
+    append(stepped())
+    with contextlib.closing(HistoryStore("sqlite:///artifacts/history.sqlite")) as store:
+        store.append_audit(make_audit(0.04))
+        store.append_audit(make_audit(0.0, accelerator="another"))
+
+    output = " ".join(run("history", *arguments).output.split())
+
+    assert "of the last 1 hidden slow-down of 3 to 5 %, 1 was found" in output
+    assert "hidden nothing" not in output
 
 
 def test_history_without_a_case_shows_all_cases(append):
@@ -191,6 +205,7 @@ def older(append):
     append([0.01, 0.011, 0.012])
     database = Database("sqlite:///artifacts/history.sqlite", patience_s=5)
     with contextlib.closing(database), database.writing() as connection:
+        connection.execute(text("DROP TABLE audits"))
         connection.execute(text("ALTER TABLE figures RENAME COLUMN by_launch TO launches"))
         connection.execute(text("UPDATE schema_version SET version = 1"))
 

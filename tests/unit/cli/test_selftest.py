@@ -234,6 +234,26 @@ def test_selftest_leases_the_machine(selftest):
     assert selftest.waited == [600]
 
 
+def test_on_gpus_the_first_case_of_the_core_is_measured_and_the_time_that_decides_is_stated(
+    selftest,
+):
+    selftest.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"))
+    for name in ("first", "second"):
+        path = selftest.suite(name, "gpu")
+        core = '["*-b32-second"]' if name == "second" else "[]"
+        path.write_text(f"{path.read_text()}variant: {name}\ncore: {core}\n")
+
+    done = selftest("--budget", "1m")
+
+    assert {request.case.id for request in selftest.asked} == {"mlp-ddp-fp32-ws2-b32-second"}
+    # The one-rank case of its scaling is of the core, too; no CPU time is gated on GPUs.
+    assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / (3 + 4))
+    assert done.stderr.splitlines()[0] == (
+        "ddp-perf: mlp-ddp-fp32-ws2-b32-second of second: the 260 launches that show what the gate"
+        " finds take about 48 min; the budget is 60 s, and the same command continues"
+    )
+
+
 def test_selftest_leases_every_gpu(selftest):
     machine = make_gpu_machine("NVIDIA H200", "NVIDIA H200")
     selftest.capacity = make_capacity(machine)

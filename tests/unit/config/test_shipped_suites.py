@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +20,8 @@ from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
 from ddp_perf.core.target import targets_on
-from ddp_perf.session.measure.rounds import session_length
+from ddp_perf.session.measure.nights import plan_night
+from ddp_perf.session.measure.rounds import launches_s, session_length
 from tests.builders import make_baseline, make_capacity, make_gpu_machine
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
@@ -304,19 +307,73 @@ def test_no_shipped_suite_for_cpus_has_a_target_that_depends_on_time():
     assert {one.figure for case in cases for one in case.targets} <= {"peak_memory"}
 
 
-@pytest.mark.parametrize(
-    ("gpu", "count"), [("V100-PCIE-16GB", 2), ("T4", 4), ("A100-SXM4-80GB", 8)]
-)
-def test_the_page_states_how_long_the_first_night_takes(gpu, count):
-    name = f"NVIDIA {gpu}" if gpu.startswith("A100") else f"Tesla {gpu}"
-    capacity = make_capacity(make_gpu_machine(*[name] * count))
-    cases = [
-        case
-        for case in load_cases(find_suites(CONFIGS), Overrides())
-        if case.tier == "gpu" and capacity.obstacle(case) is None
+MACHINES = [("V100-PCIE-16GB", 2, (7, 0)), ("T4", 4, (7, 5)), ("A100-SXM4-80GB", 8, (8, 0))]
+
+
+def nights_of(gpu, count, compute_capability):
+    """The cases that run on a machine, and its seven nights in a row."""
+    names = [f"NVIDIA {gpu}"] * count
+    machine = make_gpu_machine(*names, compute_capability=compute_capability)
+    capacity = make_capacity(machine)
+    shipped = [c for c in load_cases(find_suites(CONFIGS), Overrides()) if c.tier == "gpu"]
+    days = [datetime.date(2026, 11, 26) + datetime.timedelta(days=day) for day in range(7)]
+    nights = [plan_night(shipped, capacity.fits, day) for day in days]
+    return [case for case in shipped if capacity.obstacle(case) is None], nights
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_the_core_has_at_most_20_cases_and_seven_nights_measure_all(machine):
+    cases, nights = nights_of(*machine)
+
+    core = [case for case in cases if nights[0].gates(case)]
+    assert len(core) <= 20
+    assert all(night.core == nights[0].core for night in nights)
+    assert {case.key for case in cases} <= {
+        case.key for night in nights for case in cases if night.measures(case)
+    }
+    if machine[1] == 8:
+        assert {case.world_size for case in core} == {1, 2, 4, 8}
+        assert {case.strategy for case in core if case.trains} == {"none", "ddp", "fsdp"}
+        assert {case.precision for case in core} == {"fp32", "fp16", "bf16"}
+        assert {case.global_batch is None for case in core} == {True, False}
+        assert any(case.comm_hook for case in core)
+        assert not all(case.trains for case in core)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_the_page_states_how_long_the_longest_of_the_first_nights_takes(machine):
+    gpu, count, _ = machine
+    cases, nights = nights_of(*machine)
+
+    def launches(night):
+        return sum(case.schedule.launches for case in cases if night.measures(case))
+
+    longest = max(nights, key=launches)
+    measured = [case for case in cases if longest.measures(case)]
+    core = [case for case in measured if longest.gates(case)]
+    row = [
+        f"{count} {gpu}",
+        *(str(sum(case.schedule.launches for case in some)) for some in (core, measured)),
+        *(_length(some) for some in (measured, cases)),
     ]
 
-    length = session_length(cases, {"gpu": make_baseline()}).partition(" (")[0]
-
     page = (CONFIGS.parent / "docs" / "ci.md").read_text(encoding="utf-8")
-    assert f"| {count} {gpu} | {length} |" in page
+    assert f"| {' | '.join(row)} |" in page
+
+
+@pytest.mark.parametrize("template", ["one_node", "nodes"])
+def test_the_time_limit_of_a_batch_job_has_room_for_twice_the_first_night(template):
+    cases, nights = nights_of(*MACHINES[-1])
+    path = CONFIGS.parent / "ci" / "templates" / "slurm" / f"{template}.sbatch"
+    (hours, minutes), *_ = re.findall(r"--time=(\d+):(\d+):00", path.read_text(encoding="utf-8"))
+
+    for night in nights:
+        measured = [case for case in cases if night.measures(case)]
+        night_s = launches_s(measured, {"gpu": make_baseline()})
+        assert 2 * night_s < 3600 * int(hours) + 60 * int(minutes) < 4 * night_s
+
+
+def _length(cases):
+    """Return the part of the line of a first session that states its time."""
+    line = session_length(cases, {"gpu": make_baseline()})
+    return re.findall(r", (at least \d+ min) ", line)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from pathlib import Path
@@ -34,11 +35,11 @@ def make_prepared(name: str, root: Path = Path("project"), **changes) -> Prepare
 class PlayedSide(FakeLauncher):
     """The launcher of a side whose steps take 10 ms × `slower`, give or take `noise`.
 
-    The CPU time of a step has the noise `cpu_noise`. `fails_at`: the number of the launch that
-    fails; `peak`: bytes; `stall_s`: of one step of each launch; `launch_s`, `start_s`,
-    `count_s`: of the clock, for a launch, the start of a server, and a count; `work`, `site`: how
-    many operations are counted, and where. `counted` are the ids
-    of counted cases, `ends` how often servers ended.
+    The injections of a launch slow its steps and their CPU time, which has the noise `cpu_noise`.
+    `fails_at`: the number of the launch that fails; `peak`: bytes; `stall_s`: of one step of each
+    launch; `launch_s`, `start_s`, `count_s`: of the clock, for a launch, the start of a server, and
+    a count; `work`, `site`: how many operations are counted, and where. `counted` are the ids of
+    counted cases, `ends` how often servers ended.
     """
 
     def __init__(self, clock, seed, *, slower=1.0, noise=0.01, cpu_noise=None, cpu=1.0, **changes):
@@ -78,11 +79,14 @@ class PlayedSide(FakeLauncher):
             raise KeyboardInterrupt
         if self._changes["fails_at"] == len(self.asked):
             return make_failure(request.case, request.round, output="what the rank printed")
+        injected = math.prod(1 + one.amount for one in request.injections)
         slower = self._slower.get(request.case.id, 1.0) if isinstance(self._slower, dict) else None
         step_s = 0.01 * (self._slower if slower is None else slower) * self._draw(self._noise)
+        step_s *= injected
         cpu_s = (
             CPU_S
             * self._cpu
+            * injected
             * self._draw(self._noise if self._cpu_noise is None else self._cpu_noise)
         )
         last = request.case.schedule.measured - 1
@@ -106,14 +110,16 @@ class Clock:
         monkeypatch.setattr("time.monotonic", lambda: self.now)
 
 
-def play(clock, a, b, cases, *, seed=1, missing=(), updates=None, package="package", **request):
+def play(
+    clock, a, b, cases, *, seed=1, missing=(), spare=(), updates=None, package="package", **request
+):
     """Run a duel of played sides, and return it. `package` is the ddp_perf of side B."""
     sides = (
         OpenSide(make_prepared("A"), a),
         OpenSide(make_prepared("B", package=Path(package)), b),
     )
     both = [case if isinstance(case, SideCase) else SideCase(a=case, b=case) for case in cases]
-    matched = MatchedCases(cases=tuple(both), missing=tuple(missing))
+    matched = MatchedCases(cases=tuple(both), missing=tuple(missing), spare=tuple(spare))
     notes = [] if updates is None else updates
     return run_duel(
         DuelRequest(matched=matched, seed=seed, **request),

@@ -94,3 +94,15 @@ def test_what_is_no_revision_and_no_repository_is_refused(repository, tmp_path_f
         merge_base(repository, "origin/main")
     with pytest.raises(SideError, match=r"^git rev-parse: .*not a git repository"):
         changed_files(tmp_path_factory.mktemp("none"), "HEAD")
+
+
+def test_an_edit_within_the_same_tick_of_the_clock_is_seen(repository):
+    git(repository, "config", "core.trustctime", "false")
+    edited, index = repository / "edited.py", repository / ".git" / "index"
+    os.utime(edited, (1e9, 1e9))
+    git(repository, "update-index", "--refresh")
+    os.utime(index, (1e9, 1e9))
+    edited.write_text("# EDITED.py\n", encoding="utf-8")  # as long as before
+    os.utime(edited, (1e9, 1e9))
+
+    assert changed_files(repository, "HEAD") == ("edited.py",)

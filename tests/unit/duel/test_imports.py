@@ -180,3 +180,36 @@ def test_a_script_that_is_no_file_of_the_project_is_unknown(project, script):
 
     assert files == set()
     assert unknown == f"{script} is not a source file of the project"
+
+
+def external(root, module="model", paths=None):
+    return imported_files(module, paths or [str(root)], root).external
+
+
+def test_modules_from_elsewhere_are_named_by_their_top_wherever_they_are_imported(project):
+    root = project(
+        model="import layers, numpy.linalg as l\nfrom torch.nn import Linear\nimport ddp_perf.core",
+        layers="def late():\n    from scipy import stats\n    importlib.import_module('json.tool')",
+        unused="import pandas",
+    )
+
+    assert external(root) == {"numpy", "torch", "scipy", "json"}
+
+
+def test_own_modules_are_not_from_elsewhere(project):
+    root = project(
+        model="from . import layers\nimport ours.deep\nfrom ours import deep\nimport space.deep",
+        layers="",
+        ours____init__="",
+        ours__deep="",
+        space__deep="",
+    )
+
+    assert external(root) == frozenset()
+
+
+def test_a_package_of_the_path_hides_none_from_elsewhere(project):
+    """A module that is missing here may be a file that is added, and a package as well."""
+    root = project(src__model="import other, numpy", src__other="")
+
+    assert external(root, paths=[str(root), str(root / "src")]) == {"numpy"}

@@ -96,6 +96,28 @@ def test_no_room_for_the_first_look_is_an_error_that_names_what_would_do(clock):
     assert not b.asked
 
 
+def test_spare_cases_without_room_are_left_out_the_least_telling_first(clock):
+    a, b = PlayedSide(clock, 1), PlayedSide(clock, 2)
+
+    duel = play(clock, a, b, make_many(4), budget_s=45, spare=["case3", "case0", "case2", "case1"])
+
+    assert [case.id for case in duel.cases] == ["case1", "case2"]  # of 18 s each
+    assert [one.case_id for one in duel.left_out] == ["case3", "case0"]
+    assert "turned out to have no room" in duel.left_out[0].reason
+    assert (duel.outcome, duel.complete) == (EQUIVALENT, True)
+
+
+def test_the_last_spare_case_goes_on_with_fewer_pairs_than_a_look_has(clock, case):
+    a, b = PlayedSide(clock, 1), PlayedSide(clock, 2)
+
+    duel = play(clock, a, b, [case], budget_s=12, spare=[case.id])
+
+    assert len(duel.cases[0].pairs) == 3
+    assert duel.complete
+    with pytest.raises(BudgetError):
+        play(clock, a, b, [case], budget_s=8, spare=[case.id])  # no room for two pairs
+
+
 def test_the_calibration_shows_what_the_pairs_can_see(clock, case):
     (found,) = play(clock, PlayedSide(clock, 1), PlayedSide(clock, 2), [case]).cases
 

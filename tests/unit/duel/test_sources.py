@@ -6,8 +6,12 @@ import pytest
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.duel.sources import sources_of
+from ddp_perf.core.models import PACKAGES
+from ddp_perf.duel import sources as sources_module
+from ddp_perf.duel.sources import packages_of, sources_of
+from tests.builders import make_case
 from tests.projects import TINY
+from tests.unit.duel.script_cases import make_script_case
 
 
 @pytest.mark.parametrize("data", ["layers: 3\n", "- suite\n", "suite: [\n", ""])
@@ -25,3 +29,52 @@ def test_a_yaml_beside_the_suite_is_another_suite_only_if_it_names_one(data, tmp
     assert {case.suites for case in found.values()} == {
         frozenset({"bench_configs/tiny.yaml", "bench_configs/other.yml"})
     }
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return the modules whose versions are asked for."""
+    asked = []
+    monkeypatch.setattr(
+        sources_module, "versions_behind", lambda modules: asked.append(set(modules)) or {"x": "1"}
+    )
+    return asked
+
+
+def packages(cases, root):
+    return packages_of(cases, [str(root)], root)
+
+
+def test_the_packages_of_every_rank_are_those_that_ranks_import(tmp_path, asked):
+    assert packages([make_case()], tmp_path) == {"x": "1"}
+
+    (modules,) = asked
+    assert {"torch", "numpy"} <= modules
+    assert not modules & {"pytest", "scipy"}
+
+
+def test_a_workload_and_a_script_have_the_packages_that_their_files_import(tmp_path, asked):
+    (tmp_path / "model.py").write_text("import layers, einops\n", encoding="utf-8")
+    (tmp_path / "layers.py").write_text("import xformers.ops\n", encoding="utf-8")
+    (tmp_path / "train.py").write_text("from datasets import load\n", encoding="utf-8")
+    script = make_script_case(script="train.py")
+
+    packages([make_case(workload="model:Build"), script], tmp_path)
+    packages([make_case(workload="model:Build")], tmp_path)
+
+    assert {"einops", "xformers", "datasets", "torch"} <= asked[0]
+    assert asked[1] == asked[0] - {"datasets"}
+
+
+@pytest.mark.parametrize("workload", PACKAGES)
+def test_a_workload_that_needs_a_package_has_it(tmp_path, asked, workload):
+    packages([make_case(workload=workload)], tmp_path)
+
+    assert PACKAGES[workload] in asked[0]
+
+
+def test_the_versions_are_real_ones(tmp_path):
+    found = packages([make_case()], tmp_path)
+
+    assert {"torch", "numpy"} <= found.keys()
+    assert all(found.values())

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from ddp_perf.errors import HistoryError
 from ddp_perf.history import migrations
 from ddp_perf.history.store import HistoryStore
+from tests.audits import make_audit
 from tests.builders import make_case
 from tests.recorded_sessions import make_recorded_session
 
@@ -68,7 +69,7 @@ def test_tables_of_a_newer_ddp_perf_are_refused(url, monkeypatch):
     HistoryStore(url).close()
     monkeypatch.undo()
 
-    with pytest.raises(HistoryError, match=r"version 3, and this ddp-perf reads 2; use the newer"):
+    with pytest.raises(HistoryError, match=r"version 4, and this ddp-perf reads 3; use the newer"):
         HistoryStore(url)
 
 
@@ -83,6 +84,7 @@ def test_table_of_another_program_is_not_changed(url, database):
 def as_version_1(database):
     """Bring the tables back to version 1."""
     with database.writing() as connection:
+        connection.execute(text("DROP TABLE audits"))
         connection.execute(text("ALTER TABLE figures RENAME COLUMN by_launch TO launches"))
         connection.execute(text("UPDATE schema_version SET version = 1"))
 
@@ -154,7 +156,7 @@ def test_what_an_older_ddp_perf_appends_while_the_upgrade_waits_is_upgraded_too(
 def test_an_interrupted_upgrade_leaves_version_1_and_the_next_one_completes_it(
     version_1, database, monkeypatch
 ):
-    (upgrade,) = migrations.UPGRADES
+    upgrade = migrations.UPGRADES[0]
 
     def interrupted(connection):
         upgrade(connection)
@@ -170,3 +172,18 @@ def test_an_interrupted_upgrade_leaves_version_1_and_the_next_one_completes_it(
         names = set(connection.execute(text("SELECT metric FROM figures")).scalars())
         assert names == {"step_time"}
     assert len(series(version_1, "median_step_time").sessions) == 3
+
+
+def test_a_store_of_version_2_gets_a_table_of_audits_and_keeps_its_sessions(url, database):
+    with contextlib.closing(HistoryStore(url)) as store:
+        store.append([make_recorded_session(CASE, 0, 0.01)])
+    with database.writing() as connection:
+        connection.execute(text("DROP TABLE audits"))
+        connection.execute(text("UPDATE schema_version SET version = 2"))
+
+    with contextlib.closing(HistoryStore(url)) as store:
+        assert store.audits() == []
+        store.append_audit(make_audit())
+    with contextlib.closing(HistoryStore(url)) as store:
+        assert store.audits() == [make_audit()]
+    assert len(series(url, "step_time").sessions) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.store import HistoryStore, chunks_of
+from tests.audits import make_audit
 from tests.builders import make_case
 from tests.recorded_sessions import make_recorded_session
 
@@ -164,3 +165,12 @@ def test_sessions_join_the_case_of_an_older_store_that_has_a_float(store, url, d
         again.append([make_recorded_session(make_case(), 1, 0.01)])
         (case,) = again.cases()
         assert len(again.series(case, "step_time").sessions) == 2
+
+
+def test_an_audit_is_read_as_it_was_appended_and_stored_once(store):
+    audits = [make_audit(0.0, day=2, ratio=None, interval=None), make_audit(0.031, day=3)]
+    for audit in (*reversed(audits), audits[0]):
+        store.append_audit(audit)
+
+    assert store.audits() == audits
+    assert store.cases() == []  # it is no session

@@ -222,3 +222,41 @@ def test_the_nodes_are_those_of_the_hosts(options):
     assert (program, host) == ("ssh", "{node}")
     assert {"ConnectTimeout=15", "ServerAliveInterval=15"} <= {*options_of_ssh}
     assert options("--ddp-nnodes=4").cluster.nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90s", 90), ("3m", 180), ("1h", 3600), ("1.5m", 90)]
+)
+@pytest.mark.parametrize("where", ["option", "ini"])
+def test_the_time_to_settle_is_read(options, pytester, text, seconds, where):
+    if where == "ini":
+        pytester.makeini(f"[pytest]\nddp_settle = {text}\n")
+        assert options().settle_s == seconds
+    else:
+        assert options(f"--ddp-settle={text}").settle_s == seconds
+
+
+def test_the_option_takes_the_place_of_the_ini(options, pytester):
+    assert options().settle_s == 0
+    pytester.makeini("[pytest]\nddp_settle = 5m\n")
+
+    assert options("--ddp-settle=0").settle_s == 0
+    assert options("--ddp-settle=1m").settle_s == 60
+
+
+@pytest.mark.parametrize("text", ["soon", "60", "-1s", "", "0s", "nan", "infs"])
+def test_a_time_to_settle_that_is_none_is_refused(options, pytester, text):
+    pytester.makeini(f"[pytest]\nddp_settle = {text}\n")
+    with pytest.raises(pytest.UsageError, match=r"^ddp_settle: .*nor 0"):
+        options()
+
+    pytester.makeini("[pytest]\n")
+    with pytest.raises(pytest.UsageError, match=r"--ddp-settle: .*nor 0"):
+        options(f"--ddp-settle={text}")
+
+
+def test_settled_improvements_are_accepted_unless_the_ini_forbids_it(options, pytester):
+    assert options().policy.accept_improvements
+    pytester.makeini("[pytest]\nddp_accept_improvements = false\n")
+
+    assert not options().policy.accept_improvements

@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.settled import Settled
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.next_step import next_step, step_after
+from ddp_perf.report.next_step import NextStep, next_step, step_after
 from ddp_perf.report.verdicts import Status, status_of
 from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
 
@@ -317,3 +318,66 @@ def test_the_step_after_a_bad_node_states_how_to_go_on_without_it():
     step = step_after(session(finding), finding)
 
     assert "leave it out of --ddp-hosts, or drain it" in step.why
+
+
+SETTLED = Settled(
+    reference="2026-01-01T10:00:00+00:00",
+    label="the session of 2026-01-01 (0123abcd)",
+    commit="0123abcd4567",
+    pairs=12,
+)
+
+
+def test_a_settled_regression_shows_the_changes_since_the_commit_that_it_was_settled_beside():
+    found = make_finding(TWO, Outcome.REGRESSION, baseline_date="2026-01-01T10:00:00+00:00")
+
+    step = step_after(session(found, settled={TWO.id: SETTLED}), found)
+
+    assert step.command == "git diff 0123abcd4567"
+    assert step.why == "see what changed since the session of 2026-01-01 (0123abcd)"
+
+
+def test_a_regression_that_could_not_be_settled_has_the_log_of_commits():
+    found = make_finding(TWO, Outcome.REGRESSION, baseline_date="2026-01-01T10:00:00+00:00")
+    unsettled = Settled(reference=None, problem="no stored session has the state of its code")
+
+    assert step_after(session(found, settled={TWO.id: unsettled}), found).command == SINCE
+
+
+@pytest.mark.parametrize("metric", ["loss", "structure"])
+def test_an_exact_metric_of_a_settled_case_keeps_its_step(metric):
+    found = make_finding(TWO, Outcome.REGRESSION, metric=metric)
+    settled = session(found, settled={TWO.id: SETTLED})
+
+    assert step_after(settled, found) == step_after(session(found), found)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID])
+@pytest.mark.parametrize(
+    ("seconds", "minutes", "mode", "command"),
+    [
+        (61, 2, None, f"{SESSION} --ddp-settle=2m"),
+        (300, 5, "append", f"{SESSION} --ddp-settle=5m --save-baseline=append"),
+    ],
+)
+def test_what_was_not_settled_in_time_is_settled_in_more(outcome, seconds, minutes, mode, command):
+    found = make_finding(TWO, outcome)
+    undecided = {TWO.id: replace(SETTLED, needed_s=seconds)}
+    result = session(found, settled=undecided, save_mode=mode)
+    if mode is not None:
+        result = replace(result, command=f"{SESSION} --save-baseline={mode}")
+
+    assert step_after(result, found) == NextStep(why="settle it in more time", command=command)
+
+
+def test_a_longer_time_takes_the_place_of_the_one_before():
+    """Of two options pytest takes the last one."""
+    found = make_finding(TWO, Outcome.INCONCLUSIVE)
+    result = replace(
+        session(found, settled={TWO.id: replace(SETTLED, needed_s=300)}),
+        command="pytest -m perf --ddp-settle=60s",
+    )
+
+    command = step_after(result, found).command
+
+    assert command.endswith("--ddp-settle=5m")

@@ -97,7 +97,7 @@ def test_the_first_session_is_stored_and_the_second_one_is_judged_by_it(machine,
     assert {metric for metric, one in found.items() if one is Outcome.NO_BASELINE} == WITHOUT_LEVEL
     assert found["peak_memory"] is Outcome.PASS
     assert first.finding(TWO.id, "peak_memory").sessions == 3
-    assert all(first.is_settled(f) for f in first.findings if f.metric in WITHOUT_LEVEL)
+    assert all(first.is_resolved(f) for f in first.findings if f.metric in WITHOUT_LEVEL)
     assert Outcome.NO_BASELINE not in outcomes(second).values()
     assert second.finding(TWO.id, "step_time").sessions == 1
     assert bool(second.saved) is (mode == "append")
@@ -145,7 +145,7 @@ def test_a_case_that_was_red_by_its_medians_stays_red_until_somebody_accepts_it(
         assert finding.verdict.outcome is Outcome.REGRESSION
         assert "by its medians, and no level shows that it was mended" in finding.verdict.reason
         assert finding.by_itself is Outcome.NO_BASELINE
-        assert not result.is_settled(finding)
+        assert not result.is_resolved(finding)
         assert outcomes(result)["peak_memory"] is Outcome.PASS
     assert machine.stored().level("step_time") is None
 

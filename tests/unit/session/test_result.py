@@ -122,8 +122,8 @@ def test_storing_a_case_resolves_its_finding(outcome, mode, settled):
     saved = {"a": Saved(path="cpu.json", mode=mode)}
     stored = make_result([], findings=(finding,), save_mode=mode, saved=saved)
 
-    assert stored.is_settled(finding) is settled
-    assert not make_result([], findings=(finding,), save_mode=mode).is_settled(finding)
+    assert stored.is_resolved(finding) is settled
+    assert not make_result([], findings=(finding,), save_mode=mode).is_resolved(finding)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
@@ -136,7 +136,7 @@ def test_storing_a_structure_resolves_its_finding_alone(outcome):
         not_saved={"a": Refused(reason="one launch")},
     )
 
-    assert (result.is_settled(exact), result.is_settled(times)) == (True, False)
+    assert (result.is_resolved(exact), result.is_resolved(times)) == (True, False)
     assert (result.is_refused(exact), result.is_refused(times)) == (False, True)
 
 

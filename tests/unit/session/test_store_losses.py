@@ -79,7 +79,7 @@ def test_the_first_session_stores_the_losses(machine):
     result = machine.session("missing")
 
     assert machine.stored.losses == LOSSES
-    assert result.is_settled(result.finding(ONE.id, "loss"))
+    assert result.is_resolved(result.finding(ONE.id, "loss"))
 
 
 def test_losses_are_added_to_an_older_baseline_without_touching_its_level(machine):
@@ -91,7 +91,7 @@ def test_losses_are_added_to_an_older_baseline_without_touching_its_level(machin
     added = machine.stored
     assert (added.losses, added.flops) == (LOSSES, 10**6)
     assert (added.sessions, added.first) == (before.sessions, before.first)
-    assert result.is_settled(result.finding(ONE.id, "loss"))
+    assert result.is_resolved(result.finding(ONE.id, "loss"))
     assert "a baseline is stored already" in machine.session("missing").not_saved[ONE.id].reason
 
 
@@ -104,7 +104,7 @@ def test_other_losses_are_red_and_append_does_not_change_the_stored_ones(machine
     assert found.verdict.outcome is Outcome.REGRESSION
     assert "loss of step 1: 0.8 → 0.4" in found.verdict.reason
     assert '--save-baseline=accept --reason "…" takes it over' in found.verdict.reason
-    assert not result.is_settled(found)
+    assert not result.is_resolved(found)
     assert machine.stored.losses == LOSSES
 
 
@@ -113,7 +113,7 @@ def test_accept_takes_other_losses_over_and_logs_the_reason(machine):
 
     result = machine.session("accept", losses=OTHER)
 
-    assert result.is_settled(result.finding(ONE.id, "loss"))
+    assert result.is_resolved(result.finding(ONE.id, "loss"))
     assert machine.stored.losses == OTHER
     assert [entry.reason for entry in machine.stored.log] == ["meant"]
 
@@ -143,8 +143,8 @@ def test_fewer_flops_are_red_until_they_are_accepted(machine):
     found = red.finding(ONE.id, "structure")
     assert found.verdict.outcome is Outcome.REGRESSION
     assert "FLOPs of a step: 1,000,000 → 500,000" in found.verdict.reason
-    assert not red.is_settled(found)
-    assert accepted.is_settled(accepted.finding(ONE.id, "structure"))
+    assert not red.is_resolved(found)
+    assert accepted.is_resolved(accepted.finding(ONE.id, "structure"))
     assert machine.stored.flops == 5 * 10**5
 
 
@@ -167,7 +167,7 @@ def test_a_loss_that_is_not_finite_stays_red_if_it_is_accepted(machine, stored):
     assert found.verdict.outcome is Outcome.REGRESSION
     assert "mend it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
     assert "takes it over" not in found.verdict.reason
-    assert not result.is_settled(found)
+    assert not result.is_resolved(found)
     assert "is NaN or infinite" in result.saved[ONE.id].without["loss"]
     assert machine.stored.losses == stored
 
@@ -177,7 +177,7 @@ def test_other_losses_that_do_not_repeat_stay_red_if_they_are_accepted(machine):
 
     result = machine.unrepeatable("accept")
 
-    assert not result.is_settled(result.finding(ONE.id, "loss"))
+    assert not result.is_resolved(result.finding(ONE.id, "loss"))
     assert machine.stored.losses == LOSSES
 
 

@@ -71,8 +71,8 @@ def test_a_structure_is_accepted_with_one_launch_and_the_machines_sessions_keep_
 
     assert structures(store) == {TWO.id: CHANGED}
     assert store.load("cpu-some-2c-host").cases[TWO.id].structure == make_structure()
-    assert result.is_settled(make_finding(TWO, Outcome.REGRESSION, metric="structure"))
-    assert not result.is_settled(make_finding(TWO, Outcome.REGRESSION))
+    assert result.is_resolved(make_finding(TWO, Outcome.REGRESSION, metric="structure"))
+    assert not result.is_resolved(make_finding(TWO, Outcome.REGRESSION))
 
 
 @pytest.mark.parametrize("mode", ["missing", "append"])
@@ -82,7 +82,7 @@ def test_a_changed_structure_is_not_taken_over_by_storing_a_session(store, mode)
 
     assert structures(store) == {TWO.id: make_structure()}
     assert result.saved_structures == {}
-    assert not result.is_settled(make_finding(TWO, Outcome.REGRESSION, metric="structure"))
+    assert not result.is_resolved(make_finding(TWO, Outcome.REGRESSION, metric="structure"))
 
 
 def test_a_case_with_a_level_gets_the_structure_that_it_lacks(store):
@@ -138,4 +138,4 @@ def test_a_promoted_session_stores_its_structure(store):
     promoted = promote(measured(*ENOUGH), store, mode="append", reason=None)
 
     assert structures(store) == {TWO.id: make_structure()}
-    assert promoted.is_settled(promoted.finding(TWO.id, "structure"))
+    assert promoted.is_resolved(promoted.finding(TWO.id, "structure"))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.work import CallCount, Compilation, GraphBreak, KeptMemory
-from ddp_perf.work.changes import grows, shrinks, work_changes
+from ddp_perf.work.changes import added_work, grows, shrinks, work_changes
 from tests.builders import make_structure
 from tests.works import NO_MEMORY, make_site, make_step_work, make_work
 
@@ -207,3 +207,10 @@ def test_what_costs_most_comes_first_and_more_before_less():
         "aten.mul",
         "aten.add",
     ]
+
+
+def test_added_work_is_that_of_what_grows_alone():
+    few, many = (make_work((CLONE, {"count": count, "read": 8})) for count in (1, 3))
+
+    assert added_work(few, many) > added_work(few, make_work((CLONE, {"count": 2, "read": 8}))) > 0
+    assert added_work(many, few) == added_work(few, few) == 0

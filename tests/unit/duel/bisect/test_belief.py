@@ -110,6 +110,37 @@ def test_commits_that_cannot_be_launched_share_the_blame_with_the_next_one():
     assert len(chances) == 8
 
 
+def test_innocent_commits_have_no_probability_and_bad_stands_for_the_last_suspect():
+    innocent = {1, 2, 4, 6, 8}  # 3, 5 and 7 are left
+
+    belief = believe(8, (), make_readings(one_step(5), [(0, 8)] * 4 + [(3, 8)]), innocent)
+
+    assert belief.marks == (0, 3, 5, 8)
+    chances = belief.chances()
+    assert [place for place, chance in enumerate(chances, start=1) if chance] == [3, 5, 7]
+    assert sum(belief.one) + belief.steps() == pytest.approx(1)
+    suspects, _ = belief.smallest(0.6)
+    assert suspects == Suspects(first=4, last=8)  # 5 and 7
+
+
+def test_an_innocent_commit_that_an_older_search_launched_is_evidence_and_no_suspect():
+    readings = make_readings(one_step(5), [(0, 8)] * 4 + [(6, 0), (6, 8), (3, 8)])
+
+    belief = believe(8, (), readings, {1, 2, 4, 6, 8})
+
+    assert belief.marks == (0, 3, 5, 6, 8)
+    assert belief.chances()[5] == 0
+    assert max(enumerate(belief.chances(), start=1), key=lambda each: each[1])[0] == 5
+
+
+def test_suspects_of_which_none_can_be_launched_share_all_of_it():
+    belief = believe(8, {3}, make_readings(one_step(5), [(0, 8)] * 4), {1, 2, 4, 5, 6, 7})
+
+    assert belief.one == (1,)
+    assert belief.found(0.95) == (Suspects(first=1, last=8),)
+    assert belief.chances() == [0, 0, 0.5, 0, 0, 0, 0, 0.5]
+
+
 def test_if_none_between_can_be_launched_all_share_the_blame_at_once():
     belief = believe(3, {1, 2}, make_readings(one_step(2), [(0, 3)] * 4))
 

@@ -9,17 +9,19 @@ import pytest
 
 from ddp_perf.core.work import Site
 from ddp_perf.duel.bisect.result import bisect_result
+from ddp_perf.duel.bisect.search import Question
 from ddp_perf.duel.bisect.text import bisect_json, bisect_text
 from ddp_perf.work.values import Place, WorkChange
 from tests.quality.simulated_commits import Line, simulated_search
 from tests.unit.duel.bisect.test_run import make_line
 
 
-def make_result(*, most=200, length=8, **fields):
+def make_result(*, most=200, length=8, innocent=frozenset(), **fields):
     line = Line(length=length, **{"steps": {5: 0.2}, **fields})
-    now, launches = simulated_search(line, seed=2, most=most)
+    _, launches = simulated_search(line, seed=2, most=most)
+    question = Question(length=length, confidence=0.95, innocent=innocent)
     return bisect_result(
-        now, make_line(length), launches, case_id="mlp-x", confidence=0.95, log="/cache/a.jsonl"
+        question, make_line(length), launches, case_id="mlp-x", log="/cache/a.jsonl"
     )
 
 

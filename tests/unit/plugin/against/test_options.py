@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.run import DEFAULT_BUDGET_S
 from ddp_perf.plugin.against.options import read_against
 from ddp_perf.plugin.options import read_options
 
@@ -16,8 +15,8 @@ def parsed(pytester):
     return lambda *arguments: pytester.parseconfig("-p", "ddp_perf.plugin", *arguments)
 
 
-def test_the_budget_is_that_of_the_command_by_default(parsed):
-    assert read_against(parsed(SIDE)).budget_s == DEFAULT_BUDGET_S
+def test_the_budget_is_that_of_the_tier_by_default(parsed):
+    assert read_against(parsed(SIDE)).budget_s is None
     assert read_against(parsed(SIDE, "--ddp-against-budget=60")).budget_s == 60
     assert read_against(parsed()) is None
 
@@ -32,6 +31,7 @@ def test_the_budget_is_that_of_the_command_by_default(parsed):
         ([SIDE, "--ddp-hosts=a,b"], "--ddp-hosts with --ddp-against: a duel is of one machine"),
         ([SIDE, "--ddp-inject=compute:5%"], "--ddp-inject with --ddp-against: "),
         ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
+        ([SIDE, "--ddp-settle=60s"], "--ddp-settle with --ddp-against: a duel decides by itself"),
         ([SIDE, "--ddp-history=sqlite:///h.sqlite"], "--ddp-history with --ddp-against: "),
         ([SIDE, "--ddp-summary"], "--ddp-report=DIR writes a page with all figures"),
         ([SIDE, "--ddp-launches=9"], "bound it with --ddp-against-budget"),

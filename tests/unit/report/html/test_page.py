@@ -7,6 +7,7 @@ import html.parser
 import pstats
 import re
 
+import msgspec
 import pytest
 
 from ddp_perf.report.html.page import report_html
@@ -207,3 +208,13 @@ def test_a_lone_surrogate_does_not_stop_the_page():
     result = make_suite_result(baseline_path="\ud800")
 
     assert "Judged against ?" in Page(make_source(result)).text
+
+
+def test_the_page_says_what_the_audits_of_the_gate_found():
+    source = msgspec.structs.replace(make_source(), audits=("of the last 3 hidden nothings, …",))
+
+    page = Page(source)
+
+    assert "What this gate finds of hidden slow-downs" in page.text
+    assert "of the last 3 hidden nothings, …" in page.text
+    assert "of hidden slow-downs" not in Page(make_source()).text

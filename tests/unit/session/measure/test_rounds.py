@@ -9,6 +9,8 @@ import pytest
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.session.measure.rounds import (
+    audit_length,
+    further_length,
     interleave,
     launch_s,
     launch_times,
@@ -177,3 +179,25 @@ def test_a_launch_on_cpus_that_was_never_timed_has_no_length():
     assert "60 launches of 1 suite, at least" in session_length(
         [one, two], {"cpu": make_baseline(stored)}
     )
+
+
+def test_settling_and_the_audit_are_part_of_the_stated_length():
+    assert further_length(0.0, 0.0) == ""
+    assert further_length(0.0, 125.0) == "; the audit of the gate: up to 2 min more"
+    assert further_length(600.0, 125.0) == (
+        "; settling: up to 10 min more; the audit of the gate: up to 2 min more"
+    )
+
+
+def test_the_audit_takes_the_launches_of_the_longest_case_and_its_second_stage():
+    one, two = make_cases(launches=30)
+    stored = {
+        one.id: make_case_baseline(one, make_session([0.1])),
+        two.id: make_case_baseline(two, make_session([0.3])),
+    }
+    baseline = make_baseline(stored)
+
+    longest = audit_length([one, two], {"cpu": baseline}, settle_s=60.0)
+
+    assert longest == pytest.approx(30 * launch_s(two, baseline) + 60)
+    assert audit_length([one, two], {"cpu": make_baseline()}, settle_s=60.0) == 0.0

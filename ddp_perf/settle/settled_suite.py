@@ -1,0 +1,325 @@
+"""The result of one suite while it is settled: what is noted of each case."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case
+from ddp_perf.core.culprit import Culprit
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.settled import Settled
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.duel.figures import figures_of
+from ddp_perf.duel.room import MARGIN
+from ddp_perf.duel.sides.requirements import parse_requirements
+from ddp_perf.duel.sides.virtual_environment import is_installed
+from ddp_perf.duel.sources import Project
+from ddp_perf.duel.values import CaseDuel, Duel
+from ddp_perf.errors import SideError
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.settle.causes import causes_of
+from ddp_perf.settle.references import (
+    Changed,
+    Reference,
+    reference_of,
+    references,
+    what_changed,
+)
+from ddp_perf.settle.suspects import SERVERS_S, Suspect
+from ddp_perf.settle.verdicts import (
+    machine_texts,
+    settled_verdicts,
+    suspicion_of,
+    unchanged_verdict,
+)
+from ddp_perf.system.code_state import CodeState
+
+
+class SettledSuite:
+    """The result of one suite while it is settled."""
+
+    def __init__(
+        self,
+        result: SuiteResult,
+        baseline: Baseline,
+        project: Project,
+        store: BaselineStore,
+        *,
+        state: CodeState | None,
+        blind: bool,
+    ) -> None:
+        self.result = result
+        self._baseline = baseline
+        self._state = state  # of today's code; None: it is unknown
+        self._blind = blind  # that nothing changed is no verdict
+        self._project = project
+        self._store = store
+
+    def keep(self, result: SuiteResult) -> None:
+        self.result = result
+
+    def without_unchanged(self, cases: Sequence[Case]) -> list[Case]:
+        """Note the cases whose code is that of the level's first session; return the others."""
+        others = []
+        for case in cases:
+            known = self._references(case)
+            changed = self._changed(case, known[0]) if known else None
+            if changed is not None and changed.is_nothing and not self._blind:
+                self._note_unchanged(case, known[0], changed)
+            else:
+                others.append(case)
+        return others
+
+    def suspects(self, cases: Sequence[Case]) -> list[Suspect]:
+        """Return the cases that launches must decide. One that cannot be launched is noted."""
+        found = []
+        for case in cases:
+            suspicion = suspicion_of(self._findings(case.id))
+            if not self.result.gates(case.id):  # its times are only reported
+                continue
+            if suspicion is None or self._is_red_as_before(case):
+                continue
+            if suspect := self._suspect(case, suspicion, self._references(case)):
+                found.append(suspect)
+        return found
+
+    def _references(self, case: Case) -> list[Reference]:
+        stored = self._baseline.cases.get(case.id)
+        return [] if stored is None else references(stored, self._store)
+
+    def _changed(self, case: Case, reference: Reference) -> Changed:
+        return what_changed(case, reference, self._state, self.result.environment, self._project)
+
+    def _suspect(
+        self,
+        case: Case,
+        suspicion: float,
+        known: Sequence[Reference],
+    ) -> Suspect | None:
+        """Return the case with the references that can run, or note why there is none."""
+        problem = _not_here(case)
+        obstacles = [one.obstacle(self._project.root) for one in known] if problem is None else []
+        runnable = [one for one, why in zip(known, obstacles, strict=False) if why is None]
+        skipped = [
+            f"{one.label} cannot run: {why}"
+            for one, why in zip(known, obstacles, strict=False)
+            if why is not None
+        ]
+        if not runnable:
+            why = problem or next(iter(skipped), "no stored session has the state of its code")
+            self._note(case.id, Settled(reference=None, problem=why))
+            return None
+        changed = self._changed(case, runnable[0])
+        if changed.are_packages:
+            spec = ",".join(changed.packages)
+            if not _is_at_hand(spec):
+                self._note(case.id, _not_installed(runnable[0], changed, spec))
+                return None
+            runnable = [msgspec.structs.replace(runnable[0], packages=spec)]
+        launches = self.result.measurements[case.id].launches
+        return Suspect(
+            case=case,
+            suspicion=suspicion,
+            launch_s=statistics.median(launch.wall_s for launch in launches),
+            references=tuple(runnable),
+            changed=changed,
+            skipped=tuple(skipped),
+        )
+
+    def _is_red_as_before(self, case: Case) -> bool:
+        """Return whether the case is red, and its code is that of the newest red session."""
+        red = self._baseline.cases[case.id].history(STEP_TIME.name).regressed
+        step = self.result.finding(case.id, STEP_TIME.name)
+        if not red or step is None or step.verdict.outcome is not Outcome.REGRESSION:
+            return False
+        newest = reference_of(red[-1], self._store)
+        return newest is not None and self._changed(case, newest).is_nothing
+
+    def _note_unchanged(self, case: Case, reference: Reference, changed: Changed) -> None:
+        own = self._findings(case.id)
+        settled = Settled(
+            reference=reference.date,
+            label=reference.label,
+            commit=reference.state.commit,
+            unchanged=True,
+            machine=machine_texts(own, changed),
+        )
+        self._note(case.id, settled)
+        self._replace(case.id, [unchanged_verdict(one, reference, changed) for one in own])
+
+    def _findings(self, case_id: str) -> list[Finding]:
+        return [one for one in self.result.findings if one.case_id == case_id]
+
+    def _note(self, case_id: str, settled: Settled) -> None:
+        self.result = msgspec.structs.replace(
+            self.result, settled={**self.result.settled, case_id: settled}
+        )
+
+    def _replace(self, case_id: str, findings: Sequence[Finding]) -> None:
+        self.result = _with_findings(self.result, case_id, findings)
+
+    def with_duel(self, duel: Duel, batch: Sequence[Suspect], reference: Reference) -> SuiteResult:
+        """Return the result with what the duel shows so far."""
+        suspects = {one.case.id: one for one in batch}
+        by_id = {one.id: one for one in duel.cases}
+        pairs = sum(len(one.pairs) for one in duel.cases)
+        pair_s = (duel.measured_s or duel.wall_s) / max(1, pairs)
+        result = self.result
+        for one in duel.cases:
+            suspect = suspects.get(one.id)
+            if suspect is None or not one.metrics or one.failures:
+                continue
+            figures = figures_of(one, by_id.get(one.cases.b.single or ""))
+            own = [found for found in self.result.findings if found.case_id == one.id]
+            findings = settled_verdicts(own, one, figures, reference.label)
+            settled = _settled(suspect, reference, one, findings, pair_s=pair_s, duel=duel)
+            explained = {one.id: one.explanation} if one.explanation is not None else {}
+            result = msgspec.structs.replace(
+                _with_findings(result, one.id, findings),
+                settled={**result.settled, one.id: settled},
+                explanations={**result.explanations, **explained},
+            )
+        return result
+
+    def after(
+        self,
+        duel: Duel | None,
+        batch: Sequence[Suspect],
+        *,
+        problem: str | None,
+        needed_s: float | None,
+        lacks_suite: bool = False,
+    ) -> list[Suspect]:
+        """Return the cases whose reference does not run, each with the next one.
+
+        ``lacks_suite`` states that the reference has none of them.
+        """
+        again = []
+        by_id = {one.id: one for one in duel.cases} if duel is not None else {}
+        missing = {one.case_id: one.reason for one in duel.missing} if duel is not None else {}
+        for suspect in batch:
+            case_id = suspect.case.id
+            if case_id in self.result.settled and self.result.settled[case_id].pairs:
+                continue
+            why = _why_not(by_id.get(case_id), missing.get(case_id), problem)
+            skipped = (*suspect.skipped, f"{suspect.references[0].label} does not run: {why}")
+            older = suspect.references[1:]
+            of_reference = lacks_suite or _is_of_reference(by_id.get(case_id), missing.get(case_id))
+            if older and of_reference and needed_s is None:
+                again.append(msgspec.structs.replace(suspect, references=older, skipped=skipped))
+                continue
+            self._note(
+                case_id,
+                Settled(
+                    reference=suspect.references[0].date,
+                    label=suspect.references[0].label,
+                    changed=suspect.changed.texts,
+                    needed_s=needed_s,
+                    problem=why if not of_reference else skipped[-1],
+                ),
+            )
+        return again
+
+    def worst_red(self) -> tuple[Case, str] | None:
+        """Return the case that is slower by most, with the commit of its reference, or None."""
+        found: list[tuple[float, Case, str]] = []
+        for case_id, settled in self.result.settled.items():
+            step = self.result.finding(case_id, STEP_TIME.name)
+            if step is None or step.verdict.outcome is not Outcome.REGRESSION:
+                continue
+            if settled.pairs and settled.commit and step.verdict.ratio and not settled.culprit:
+                case = self.result.measurements[case_id].case
+                found.append((step.verdict.ratio, case, settled.commit))
+        return max(found, key=lambda one: one[0])[1:] if found else None
+
+    def note_culprit(self, case_id: str, culprit: Culprit | None) -> None:
+        settled = self.result.settled[case_id]
+        self._note(case_id, msgspec.structs.replace(settled, culprit=culprit))
+
+    def without_time(self, waiting: Sequence[Suspect]) -> None:
+        """Note the cases that the time did not suffice for."""
+        for one in waiting:
+            settled = Settled(
+                reference=one.references[0].date,
+                label=one.references[0].label,
+                changed=one.changed.texts,
+                needed_s=MARGIN * (SERVERS_S + one.first_look_s),
+                problem="there was no time for it",
+            )
+            self._note(one.case.id, settled)
+
+
+def _with_findings(result: SuiteResult, case_id: str, findings: Sequence[Finding]) -> SuiteResult:
+    new = {one.metric: one for one in findings}
+    kept = tuple(new[one.metric] if one.case_id == case_id else one for one in result.findings)
+    return msgspec.structs.replace(result, findings=kept)
+
+
+def _settled(
+    suspect: Suspect,
+    reference: Reference,
+    one: CaseDuel,
+    findings: Sequence[Finding],
+    *,
+    pair_s: float,
+    duel: Duel,
+) -> Settled:
+    more = [m.verdict.more_pairs for m in one.metrics if m.decides and m.verdict.more_pairs]
+    is_red = any(found.verdict.outcome is Outcome.REGRESSION for found in findings)
+    return Settled(
+        reference=reference.date,
+        label=reference.label,
+        commit=None if reference.packages else reference.state.commit,
+        changed=suspect.changed.texts,
+        pairs=len(one.pairs),
+        seconds=len(one.pairs) * pair_s,
+        lines=one.lines if is_red else (),
+        causes=causes_of(one, suspect.changed.lines) if is_red else (),
+        needed_s=MARGIN * (duel.wall_s + max(more) * pair_s) if more else None,
+        problem="; ".join(suspect.skipped) or None,
+    )
+
+
+def _not_here(case: Case) -> str | None:
+    """Return why both codes of a case cannot be launched in turn on this machine."""
+    if case.launcher != "forkserver" or case.nodes > 1:
+        return "a stored session's code is launched on this machine alone, by the forkserver"
+    return None
+
+
+def _is_at_hand(spec: str) -> bool:
+    try:
+        return is_installed(parse_requirements(spec))
+    except SideError:  # there is no cache
+        return False
+
+
+def _not_installed(reference: Reference, changed: Changed, spec: str) -> Settled:
+    return Settled(
+        reference=reference.date,
+        label=reference.label,
+        commit=reference.state.commit,
+        changed=changed.texts,
+        problem=f"only packages changed, and nothing is downloaded to settle it: ddp-perf duel"
+        f" {spec} compares them",
+    )
+
+
+def _why_not(one: CaseDuel | None, missing: str | None, problem: str | None) -> str:
+    if one is not None and one.failures:
+        failed = one.failures[0]
+        return f"side {failed.side}: {failed.failure.detail}"
+    return missing or problem or "it has no verdict"
+
+
+def _is_of_reference(one: CaseDuel | None, missing: str | None) -> bool:
+    """Return whether the code of the reference is what does not run."""
+    if one is not None and one.failures:
+        return {failed.side for failed in one.failures} == {"A"}
+    return missing is not None

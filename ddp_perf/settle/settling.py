@@ -1,0 +1,229 @@
+"""The second stage of a session, suite by suite, within the time that the session has for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.config.loading import suite_file
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case
+from ddp_perf.core.culprit import Culprit
+from ddp_perf.core.injection import Injection
+from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.run import DuelRequest, run_duel
+from ddp_perf.duel.sources import Project
+from ddp_perf.duel.values import Duel
+from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
+from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.settle.references import Reference
+from ddp_perf.settle.search import find_culprit
+from ddp_perf.settle.settled_suite import SettledSuite
+from ddp_perf.settle.sides import Sides, both_sides_open
+from ddp_perf.settle.suspects import Suspect, fitting
+from ddp_perf.stats.rule.two_stages import rate_of_pairs
+from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.code_state import CodeState
+
+_OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
+
+
+class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The means of a session to settle: its time, its error rate, and today's code."""
+
+    budget_s: float  # of the whole session; 0: nothing is launched
+    false_alarm_rate: float  # of the whole session, over both stages
+    cases: int  # of the whole session
+    state: CodeState | None  # of today's code; None: it is unknown
+    overrides: Overrides
+    injections: tuple[Injection, ...] = ()  # they slow the ranks of today's code on purpose
+    blind: bool = False  # code that did not change is launched, too: an audit hides what it did
+
+
+class Settling:
+    """The second stage of one session. It launches on the machine that the session has leased."""
+
+    def __init__(
+        self,
+        request: SettleRequest,
+        project: Project,
+        store: BaselineStore,
+        capacity: Capacity,
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        sides: Sides = both_sides_open,
+        find: Callable[..., Culprit | None] = find_culprit,
+    ) -> None:
+        self._request = request
+        self._project = project
+        self._store = store
+        self._capacity = capacity
+        self._say = say
+        self._clock = clock
+        self._sides = sides
+        self._find = find
+        self._left_s = request.budget_s
+        self._left_cases = request.cases
+        self._seen: set[tuple[str, str]] = set()  # a later measurement of the suite has them, too
+
+    def __call__(
+        self, result: SuiteResult, baseline: Baseline, on_partial: Callable[[SuiteResult], None]
+    ) -> SuiteResult:
+        """Return the result with what could be decided. ``on_partial`` gets it as it grows.
+
+        No error ends the session: what cannot be settled states why.
+        """
+        new = [one for one in result.measurements.values() if one.case.key not in self._seen]
+        self._seen |= {one.case.key for one in new}
+        gating = [one for one in new if result.gates(one.case.id)]
+        self._left_cases -= len(gating)
+        cases = [one.case for one in new if one.is_complete]
+        if not any(case.id in baseline.cases for case in cases):
+            return result
+        suite = SettledSuite(
+            result,
+            baseline,
+            self._project,
+            self._store,
+            state=self._request.state,
+            blind=self._request.blind or bool(self._request.injections),
+        )
+        changed = suite.without_unchanged(cases)
+        on_partial(suite.result)
+        if self._request.budget_s and (suspects := suite.suspects(changed)):
+            self._settle(suite, suspects, self._rate(len(gating)), on_partial)
+        return suite.result
+
+    def _settle(
+        self,
+        suite: SettledSuite,
+        suspects: Sequence[Suspect],
+        rate: float,
+        on_partial: Callable[[SuiteResult], None],
+    ) -> None:
+        """Launch the suspects, the most suspicious first, until their time is over."""
+        share_s = self._left_s * (_OF_A_SUITE if self._left_cases > 0 else 1.0)
+        end = self._clock() + share_s
+        rate_of_each = rate_of_pairs(rate, len(suspects))
+        waiting = sorted(suspects, key=lambda one: -one.suspicion)
+        began = self._clock()
+        try:
+            while waiting:
+                batch = fitting(waiting, end - self._clock())
+                if not batch:
+                    break
+                ids = {one.case.id for one in batch}
+                waiting = [one for one in waiting if one.case.id not in ids]
+                rates = rate_of_each * len(batch)
+                waiting += self._duel(suite, batch, rates, end - self._clock(), on_partial)
+            self._search(suite, end)
+        finally:
+            self._left_s -= self._clock() - began
+            suite.without_time(waiting)
+            on_partial(suite.result)
+
+    def _search(self, suite: SettledSuite, end: float) -> None:
+        """Search the commit that made the worst red case slower, in the time that is left."""
+        worst, today = suite.worst_red(), self._request.state
+        if worst is None or today is None or self._request.injections or self._clock() >= end:
+            return
+        case, good = worst
+        try:
+            culprit = self._find(
+                case,
+                good,
+                today,
+                self._project,
+                self._capacity,
+                suite.result.environment,
+                until=end,
+                say=self._say,
+            )
+        except DdpPerfError as error:
+            self._say(f"the commit was not found: {error}")
+        else:
+            suite.note_culprit(case.id, culprit)
+
+    def _rate(self, cases: int) -> float:
+        """Return the share of the session's rate that these cases have."""
+        share = cases / max(self._request.cases, cases)
+        return share * self._request.false_alarm_rate
+
+    def _duel(
+        self,
+        suite: SettledSuite,
+        batch: Sequence[Suspect],
+        rate: float,
+        budget_s: float,
+        on_partial: Callable[[SuiteResult], None],
+    ) -> list[Suspect]:
+        """Run both codes in alternation, and return the cases that need an older session's code."""
+        reference = batch[0].references[0]
+        self._say(_what_is_settled(batch, reference, budget_s))
+        newest: Duel | None = None
+
+        def note(duel: Duel) -> None:
+            nonlocal newest
+            newest = duel
+            on_partial(suite.with_duel(duel, batch, reference))
+
+        problem: str | None = None
+        needed_s: float | None = None
+        lacks_suite = False
+        try:
+            with self._sides(reference, self._project, self._say) as (a, b):
+                request = DuelRequest(
+                    matched=match_cases(
+                        a.prepared,
+                        b.prepared,
+                        self._capacity,
+                        config=[self._suite_of(batch[0].case)],
+                        ids=[one.case.id for one in batch],
+                        overrides=self._request.overrides,
+                    ),
+                    budget_s=budget_s,
+                    tolerance=None,
+                    false_alarm_rate=rate,
+                    calibrated={
+                        one.case.id: suite.result.measurements[one.case.id].launches
+                        for one in batch
+                    },
+                    injections=self._request.injections,
+                )
+                newest = run_duel(request, a, b, self._capacity, on_update=note)
+        except BudgetError as error:
+            problem, needed_s = str(error), error.needed_s
+        except ConfigError as error:  # the session has read the suite of today's side
+            problem, lacks_suite = str(error), True
+        except SideError as error:  # of an edit, for example: launches before and after differ
+            problem, newest = str(error), None
+        except DdpPerfError as error:
+            problem = str(error)
+        finally:
+            if newest is not None:
+                suite.keep(suite.with_duel(newest, batch, reference))
+        return suite.after(
+            newest, batch, problem=problem, needed_s=needed_s, lacks_suite=lacks_suite
+        )
+
+    def _suite_of(self, case: Case) -> Path:
+        file = suite_file(case.suite, self._project.suites)
+        assert file is not None  # the case is from it
+        root, file = self._project.root.resolve(), file.resolve()
+        return file.relative_to(root) if file.is_relative_to(root) else file
+
+
+def _what_is_settled(batch: Sequence[Suspect], reference: Reference, budget_s: float) -> str:
+    first = batch[0]
+    why = first.changed.texts[0] if first.changed.texts else "the code then is not known"
+    return (
+        f"settling {counted(len(batch), 'case')} of {first.case.suite} beside {reference.label},"
+        f" for {describe_duration(budget_s)} at most: {first.case.id} first ({why})"
+    )

@@ -1,0 +1,46 @@
+"""A culprit in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.culprit import Culprit
+from ddp_perf.render.culprits import culprit_text
+
+
+def make_culprit(**changes):
+    fields = {
+        "kind": "commit",
+        "name": "1a2b3c4d5e6f708192a3",
+        "title": "Fuse the loss",
+        "author": "Ada",
+        "probability": 0.98,
+        "ratio": 1.12,
+        "interval": (1.101, 1.14),
+        "launches": 24,
+        "seconds": 60.0,
+        "why": "step time of 24 launches",
+    }
+    return Culprit(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, 'commit 1a2b3c4d5e6f "Fuse the loss" by Ada (98 %): +12.0 % (10.1 to 14.0 %)'),
+        (
+            {"probability": 0.9996},
+            'commit 1a2b3c4d5e6f "Fuse the loss" by Ada (> 99 %): +12.0 % (10.1 to 14.0 %)',
+        ),
+        (
+            {"ratio": None, "interval": None, "probability": 1.0, "why": "the only commit"},
+            'commit 1a2b3c4d5e6f "Fuse the loss" by Ada: the only commit',
+        ),
+        (
+            {"kind": "package", "name": "torch 2.12 → 2.13", "title": "", "author": ""},
+            "package torch 2.12 → 2.13 (98 %): +12.0 % (10.1 to 14.0 %)",
+        ),
+    ],
+)
+def test_a_culprit_is_one_line_with_its_effect_or_why_it_is_known_without(changes, text):
+    assert culprit_text(make_culprit(**changes)) == text

@@ -1,0 +1,23 @@
+"""A project in git whose sides are played, on a played clock."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.duel.played_sides import Clock
+from tests.unit.settle.settled_project import SettledProject
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def project(tmp_path, clock, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    return SettledProject(tmp_path, clock)

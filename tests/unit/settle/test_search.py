@@ -1,0 +1,109 @@
+"""From a settled red case to its commit."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ddp_perf.core.culprit import Culprit
+from ddp_perf.core.injection import parse_injection
+from ddp_perf.errors import SideError
+from ddp_perf.settle.search import find_culprit
+from tests.builders import make_capacity, make_environment
+from tests.unit.duel.played_sides import PlayedSide
+
+SLOWER = "def build(context):\n    return slow(context)\n"
+CULPRIT = Culprit(kind="commit", name="5" * 40, probability=1.0, launches=0, seconds=0.0, why="")
+
+
+@pytest.fixture
+def red(project):
+    """``red(find, …)`` settles a slower session of committed code; ``find`` is the search."""
+
+    def settle(find, **request):
+        baseline = project.baseline(project.session(1))
+        project.repository.commit({"model.py": SLOWER}, "slower")
+        slower = {"slower": 1.4, "cpu": 1.4}
+        project.play(PlayedSide(project.clock, 1), PlayedSide(project.clock, 2, **slower))
+        settling = project.settling(find=find, **request)
+        return settling(project.result(), baseline, project.partial.append)
+
+    return settle
+
+
+def test_the_commit_of_the_worst_red_case_is_searched_and_noted(project, red):
+    asked = []
+
+    def find(case, good, today, *rest, **options):
+        asked.append((case.id, good, today.commit))
+        return CULPRIT
+
+    result = red(find)
+
+    ((case_id, good, bad),) = asked
+    assert bad != good
+    assert bad == project.state().commit
+    assert {one.culprit for one in result.settled.values()} == {None, CULPRIT}
+    assert result.settled[case_id].culprit == CULPRIT
+    assert project.partial[-1] == result
+
+
+def test_a_search_that_fails_says_so_and_keeps_the_verdicts(project, red):
+    def find(*arguments, **options):
+        raise SideError("good: its suite is gone")
+
+    result = red(find)
+
+    assert all(one.pairs for one in result.settled.values())
+    assert "the commit was not found: good: its suite is gone" in project.said
+
+
+def test_ranks_that_were_slowed_on_purpose_have_no_culprit(red):
+    def find(*arguments, **options):
+        raise AssertionError
+
+    assert red(find, injections=(parse_injection("compute:10%"),)).settled
+
+
+def search(project, good):
+    return find_culprit(
+        project.cases()[0],
+        good,
+        project.state(),
+        project.project,
+        make_capacity(),
+        make_environment(),
+        until=time.monotonic(),
+        say=project.said.append,
+    )
+
+
+def test_nothing_is_searched_where_no_commit_lies_between(project):
+    assert search(project, project.state().commit[:12]) is None
+    assert project.said == []
+
+
+def test_nothing_is_searched_while_edits_touch_the_case(project):
+    good = project.state().commit[:12]
+    project.repository.commit({"other.py": "x = 1\n"}, "other")
+    project.edit()
+
+    assert search(project, good) is None
+    assert project.said == []
+
+
+def test_the_only_commit_that_the_case_reads_is_named_without_a_launch(
+    project, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    good = project.state().commit[:12]
+    project.repository.commit({"README.md": "more\n"}, "words")
+    slower = project.repository.commit({"model.py": SLOWER}, "slower")
+    project.repository.commit({"docs/a.md": "more\n"}, "words again")
+
+    found = search(project, good)
+
+    assert found is not None
+    assert (found.name, found.title, found.launches) == (slower, "slower", 0)
+    assert found.probability == 1.0
