@@ -95,7 +95,7 @@ class Nights:
         result = self._measured(bench, night)
         self._baseline, _ = append(result, before)
         hidden = self._drawn(result) if night >= WARM_UP else None
-        return hidden and self._audit(hidden, before, bench, slower)
+        return None if hidden is None else self._audit(hidden, before, bench, slower)
 
     def _drawn(self, result: SuiteResult) -> HiddenSlowDown | None:
         """Draw by the date and the seed alone, so that each run of this script draws the same."""
