@@ -20,8 +20,9 @@ world_sizes: [2]
 batch_sizes: [4]
 steps: 8
 warmup: 2
-launches: 2
-tolerances: {step_time: 0.5, tail: null, cpu_time: null}
+launches: 3
+# Wide: the edit makes a step several times as long, and the machine may be busy.
+tolerances: {step_time: 0.95, tail: null, cpu_time: null, peak_memory: null}
 """
 MODEL = """\
 import time
@@ -34,13 +35,13 @@ def build(context):
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
 
     def loss(module, batch):
-        time.sleep(0.002)
+        time.sleep(0.005)
         return workload.loss(module, batch)
 
     return replace(workload, loss=loss)
 """
-SLOWER = MODEL.replace("sleep(0.002)", "sleep(0.030)")
-OPTIONS = "--ddp-settle=90s --ddp-budget=0 --ddp-explain-budget=0"
+SLOWER = MODEL.replace("sleep(0.005)", "sleep(0.040)")
+OPTIONS = "--ddp-settle=90s --ddp-explain-budget=0"
 CASE = "model.build-ddp-fp32-ws2-b4"
 
 
@@ -97,15 +98,15 @@ def test_an_edit_is_red_with_its_line_and_green_once_it_is_taken_back(sessions):
     assert result.finding(CASE, "step_time").verdict.outcome is Outcome.REGRESSION
     assert settled.pairs >= 6
     assert settled.changed == ("its workload imports model.py",)
-    assert settled.causes == ("changed line: model.py:11: time.sleep(0.030)",)
+    assert settled.causes == ("changed line: model.py:11: time.sleep(0.040)",)
     done.stdout.fnmatch_lines(
-        ["*model.py:11: time.sleep(0.030)*", f"next: git diff {settled.commit}"]
+        ["*model.py:11: time.sleep(0.040)*", f"next: git diff {settled.commit}"]
     )
     newest = sessions.newest()
     assert newest["verdicts"]["step_time"] == "REGRESSION"
     (patch,) = sessions.patches()
     assert patch.stem == newest["tree"]
-    assert b"+        time.sleep(0.030)" in patch.read_bytes()
+    assert b"+        time.sleep(0.040)" in patch.read_bytes()
 
     (sessions.path / "model.py").write_text(MODEL, encoding="utf-8")
     done, result = sessions.run("--save-baseline=append")
