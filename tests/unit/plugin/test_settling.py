@@ -171,7 +171,7 @@ def test_too_little_time_names_the_time_that_is_enough(settled):
     settled.project.answer = settled.project.steps_of(0.0108, 0.013)
     done = settled.project.run("--ddp-settle=1s")
 
-    assert "2 cases: not settled: the time to settle was over; changed since then: " in shown(done)
+    assert "2 cases: not settled: there was no time for it; changed since then: " in shown(done)
     assert "about 32 s would be enough" in shown(done)
 
 
