@@ -238,6 +238,8 @@ def _summary(done, path):
     text = text.replace(f"{path}/", "").replace(f"{REPOSITORY}/", "").replace(" -k ''", "")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "2026-11-24 02:10 UTC", text)
     text = re.sub(r" in \d+\.\d\ds", "", text)
+    # The page is of a project in git, whose code can be run again.
+    text = re.sub(r"(?m)^the code of this session cannot be run again .*\n", "", text)
     lines = [
         textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False)
         if "   " not in line
