@@ -2,7 +2,8 @@
 
 A session is right if a case on the edited numbers of ranks is red, and if the edited line, or the
 commit of the edit, is named for it. How a name is found: by the file and the number of the line, by
-its text, or by the hash of the commit, anywhere in what the second stage states of the case.
+its text, or by the hash of the commit, anywhere in what the second stage states of the case. A line
+that is only listed, as one of all that changed, counts, too; what points at it is counted apart.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.quality.settle_edits import BY_NAME, SlowEdit
 Kind = Literal["edit", "neutral", "unchanged"]
 _RANKS = re.compile(r"-ws(\d+)-")
 _TIMES = ("step_time", "tail", "efficiency", "cpu_time", "peak_memory")
+_LISTED = "changed line: "  # begins a cause that is in the list of all changed lines
+_POINTED = ("line", "cause", "commit")
 _SHORT = {
     "step_time": "step",
     "cpu_time": "CPU",
@@ -125,13 +128,25 @@ def with_results(run: Run, results: bytes) -> Run:
 
 
 def named(run: Run, edit: SlowEdit) -> tuple[str, ...]:
-    """Return what names the edit in the red cases on its ranks: ``line``, ``cause``, ``commit``."""
+    """Return what names the edit in the red cases on its ranks, such as ``line`` and ``commit``.
+
+    ``listed`` is a place in the list of all changed lines, which points at no single one.
+    """
     cases = {one.case_id for one in run.red(edit.ranks)}
     stated = [run.settled[case_id] for case_id in sorted(cases & run.settled.keys())]
     found = {
         "line": any(_is_line(site, run, edit) for one in stated for site in one.get("lines") or ()),
-        "cause": any(_is_text(text, run, edit) for one in stated for text in _causes(one)),
+        "cause": any(
+            _is_text(text, run, edit) and not text.startswith(_LISTED)
+            for one in stated
+            for text in _causes(one)
+        ),
         "commit": any(_is_commit(one.get("culprit"), run.commit) for one in stated),
+        "listed": any(
+            _is_text(text, run, edit) and text.startswith(_LISTED)
+            for one in stated
+            for text in _causes(one)
+        ),
     }
     return tuple(name for name, is_so in found.items() if is_so)
 
@@ -165,6 +180,11 @@ def is_right(run: Run) -> bool:
     return bool(named(run, BY_NAME[run.name]))
 
 
+def is_pointed_out(run: Run) -> bool:
+    """Return whether an edit is red and named by more than the list of all changed lines."""
+    return any(name in _POINTED for name in named(run, BY_NAME[run.name]))
+
+
 def is_false(run: Run) -> bool:
     """Return whether a time or the memory is red where nothing became slower."""
     ranks = BY_NAME[run.name].ranks if run.kind == "edit" else ()
@@ -179,6 +199,7 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
         yield _row(run)
     yield ""
     yield "truth: today ÷ stored code, of pairs of launches; in brackets: ÷ the stored sessions"
+    yield "listed: among all changed lines; pointed out: named otherwise"
     yield from summary(runs)
 
 
@@ -209,8 +230,12 @@ def summary(runs: Sequence[Run]) -> Iterator[str]:
 
 def _rates(half: Sequence[Run]) -> str:
     red = sum(bool(run.red(BY_NAME[run.name].ranks)) for run in half)
-    right = sum(map(is_right, half))
-    return f"red {_share(red, len(half))}; with line, cause or commit {_share(right, len(half))}"
+    right, pointed = (sum(map(of, half)) for of in (is_right, is_pointed_out))
+    number = len(half)
+    return (
+        f"red {_share(red, number)}; with line, cause or commit {_share(right, number)};"
+        f" pointed out {_share(pointed, number)}"
+    )
 
 
 def _share(events: int, trials: int) -> str:

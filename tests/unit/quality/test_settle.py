@@ -12,7 +12,15 @@ import pytest
 from tests.quality.settle import plan
 from tests.quality.settle_edits import BY_NAME, EDITS, SOURCES
 from tests.quality.settle_project import SettleProject, a_day_earlier
-from tests.quality.settle_score import Run, is_false, is_right, named, report, with_results
+from tests.quality.settle_score import (
+    Run,
+    is_false,
+    is_pointed_out,
+    is_right,
+    named,
+    report,
+    with_results,
+)
 
 ONE, TWO = "training.build.build-none-fp32-ws1-b128", "training.build.build-ddp-fp32-ws2-b128"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -112,6 +120,7 @@ def test_sessions_of_all_edits_are_planned_once_and_the_others_are_divided():
         ({"causes": ["edited: training/model.py:230 Net.forward"]}, ()),
         ({"causes": ["more time in `time.sleep(0.007)`"]}, ("cause",)),
         ({"causes": ["it computes longer in the forward"]}, ()),
+        ({"causes": ["changed line: training/model.py:23: time.sleep(0.007)"]}, ("listed",)),
         ({"culprit": {"commits": [{"hash": COMMIT[:9]}]}}, ("commit",)),
         ({"culprit": {"commits": [{"hash": "fedcba987"}]}}, ()),
         ({"culprit": None}, ()),
@@ -123,6 +132,14 @@ def test_an_edit_is_named_by_its_line_its_text_or_its_commit(settled, expected):
 
     assert named(found, BY_NAME["sleep"]) == expected
     assert is_right(found) == bool(expected)
+
+
+def test_a_line_among_all_changed_lines_is_named_and_not_pointed_out():
+    listed = "changed line: training/model.py:23: time.sleep(0.007)"
+
+    assert is_right(run(finding(), settled={ONE: {"causes": [listed]}}))
+    assert not is_pointed_out(run(finding(), settled={ONE: {"causes": [listed]}}))
+    assert is_pointed_out(run(finding(), settled={ONE: {"causes": [listed, "more: " + listed]}}))
 
 
 def test_a_commit_is_not_named_where_the_edit_has_none():
@@ -181,10 +198,12 @@ def test_the_report_has_each_session_and_the_rates_with_their_intervals():
         "| garbage | 1 | | no results, exit code 1 | | | | |",
         "| unchanged-2 | 1 | 1: – | 1: PASS |  | 60 s | 0 s | 0 |",
     ]
-    assert lines[9:] == [
+    assert lines[10:] == [
         "1 stored:",
-        "  tuned: red 1 of 1, 100 (3–100) %; with line, cause or commit 1 of 1, 100 (3–100) %",
-        "  held out: red 1 of 3, 33 (1–91) %; with line, cause or commit 0 of 3, 0 (0–71) %",
+        "  tuned: red 1 of 1, 100 (3–100) %; with line, cause or commit 1 of 1, 100 (3–100) %;"
+        " pointed out 1 of 1, 100 (3–100) %",
+        "  held out: red 1 of 3, 33 (1–91) %; with line, cause or commit 0 of 3, 0 (0–71) %;"
+        " pointed out 0 of 3, 0 (0–71) %",
         "  unchanged: red 0 of 1, 0 (0–98) %",
         "  red on ranks that an edit leaves alone: 0 of 4, 0 (0–60) %",
         "  time: median 60 s, longest 90 s",
