@@ -70,7 +70,9 @@ class MachineHistory:
         if self._compared is not None:
             few = history.degrees_of_freedom < freedom
         if prior is None or (few and prior.degrees_of_freedom < freedom):
-            sd = metric_spec(metric).assumed_sd * (_HOSTS_DIFFER if history.of_hosts else 1.0)
+            sd = metric_spec(metric).assumed_sd_of(case.tier) * (
+                _HOSTS_DIFFER if history.of_hosts else 1.0
+            )
             return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
         return prior
 

@@ -89,6 +89,16 @@ def test_a_spread_is_assumed_by_metric_while_little_is_known(metric, sd):
     assert not prior_of(3, metric, others=QUIET_CASES[:1]).assumed
 
 
+def test_the_allocator_of_a_gpu_is_assumed_to_repeat_its_peak():
+    (case,) = make_cases(tier="gpu", world_sizes=[1])
+    baseline = make_baseline({case.id: make_case_baseline(case)})
+
+    history = MachineHistory(baseline, make_environment())
+
+    assert history.prior(case, "peak_memory").sd == 0.001
+    assert history.prior(case, "step_time").sd == 0.03
+
+
 def test_efficiency_is_assumed_to_differ_by_four_per_cent():
     assert EFFICIENCY.assumed_sd == 0.04
 
