@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+_DATE = "2026-01-01T00:00:00Z"
+
 
 class Repository:
     """A git repository with one commit, without the settings of the user."""
@@ -24,6 +26,9 @@ class Repository:
             **os.environ,
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
+            # Equal commits have equal names, also those of the next second.
+            "GIT_AUTHOR_DATE": _DATE,
+            "GIT_COMMITTER_DATE": _DATE,
         }
         command = ["git", *identity, "-C", str(self.path), *arguments]
         done = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
