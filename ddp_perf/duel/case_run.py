@@ -121,23 +121,22 @@ class CaseRun:
             if isinstance(outcome, LaunchFailure):
                 self._fail(side.name, outcome)
 
-    def judge(self, single: CaseDuel | None, *, ended: bool) -> bool:
+    def judge(self, single: CaseDuel | None, *, ended: bool) -> None:
         """Judge the pairs so far, if it is time to look at them, or if they have ``ended``.
 
-        ``single`` is its one-rank case, if that takes part. Return whether they were judged.
+        ``single`` is its one-rank case, if that takes part.
         """
         if self._plan is None or not self.duel.pairs:
-            return False
+            return
         looks, pairs = self._plan.looks, len(self.duel.pairs)
         ended = ended or pairs >= looks[-1]
         if not (ended or pairs in looks):
-            return False
+            return
         metrics = judge_case(self.id, figures_of(self.duel, single), self._plan, ended=ended)
         structure = structure_difference(self.duel)
         self.duel = replace(self.duel, metrics=metrics, structure=structure)
         if ended or is_decided(metrics):
             self.is_open = False
-        return True
 
     def _fail(self, side: SideName, failure: LaunchFailure) -> None:
         found = SideFailure(side=side, failure=failure)

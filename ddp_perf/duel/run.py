@@ -20,7 +20,6 @@ from ddp_perf.duel.edits import WatchedTree
 from ddp_perf.duel.explained import explain_slower
 from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.room import (
-    FIRST_LOOK,
     check_room,
     has_room_for_pairs,
     most_pairs,
@@ -37,6 +36,7 @@ DEFAULT_BUDGET_S = 180.0
 DEFAULT_TOLERANCE = 0.05
 DEFAULT_FALSE_ALARM_RATE = 0.01
 _OF_COUNTS = 0.5  # as a share of the budget, and after it: the time to count cases not SLOWER
+PAIRS_A_SERVER = 3
 _OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
 
 
@@ -183,10 +183,11 @@ class _DuelRun:
                     run.launch_pair(block, self._order)
                     self._on_update(self.duel())
             self._tree.check()
-            looked = [run.judge(self._single_of(run), ended=False) for run in runs]
+            for run in runs:
+                run.judge(self._single_of(run), ended=False)
             self._on_update(self.duel())
             block += 1
-            if any(looked) or block == FIRST_LOOK // 2:
+            if block % PAIRS_A_SERVER == 0:
                 self._renew_servers()
         self._judge_open()
 
@@ -194,8 +195,7 @@ class _DuelRun:
         """End the servers, so that the next pairs are forks of others.
 
         Forks of one server share its addresses, which may make a side a little slower each time.
-        So each look, the first one too, is at forks of several servers. Raises LaunchError if one
-        does not start again.
+        Raises LaunchError if one does not start again.
         """
         going_on = [run for run in self._open if self._has_room(run)]
         left_s = self._request.budget_s - self._spent_s

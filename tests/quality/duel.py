@@ -51,10 +51,7 @@ def differences(machine: Machine, random: np.random.Generator, looks: Sequence[i
     """Draw the log ratios of pairs of the same code, each pair in random order."""
     pairs = looks[-1]
     first, second = machine.draw(random, pairs).T
-    server = np.arange(pairs) // (machine.renewed or 1)
-    if machine.renewed is None:
-        renewals = [looks[0] // 2, *looks]
-        server = np.searchsorted(renewals, np.arange(pairs), side="right")
+    server = np.arange(pairs) // machine.renewed
     servers = random.normal(0, machine.servers, pairs)[server]
     return ((second - first) * random.choice([-1, 1], pairs) + servers).tolist()
 

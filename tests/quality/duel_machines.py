@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from ddp_perf.duel.run import PAIRS_A_SERVER
 from ddp_perf.stats.level import launch_level
 from tests.quality.families import Floats
 from tests.quality.level_recordings import calm_day, of_size, stolen_day
@@ -23,14 +24,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """A machine. ``draw`` makes the log levels of so many pairs of launches, in time (n × 2).
 
     The launches of a side are forks of its server. The two servers differ by a normal law of sd
-    ``servers``, and after each ``renewed`` pairs there are new ones; None: as a duel does it, in
-    the middle of the first pairs and after each look.
+    ``servers``, and after each ``renewed`` pairs there are new ones.
     """
 
     name: str
     draw: Callable[[np.random.Generator, int], Floats]
     servers: float = 0.0
-    renewed: int | None = 1000
+    renewed: int = 1000
 
 
 def normal(sd: float) -> Machine:
@@ -48,10 +48,10 @@ def slow_modes(share: float, sd: float = 0.03, by: float = 0.3) -> Machine:
     return Machine(name=f"{share:.0%} slow by {by:.0%}, {100 * sd:g} %", draw=draw)
 
 
-def served(sd: float, servers: float, renewed: int | None = 1000) -> Machine:
+def served(sd: float, servers: float, renewed: int = 1000) -> Machine:
     name = f"{100 * sd:g} %, servers {100 * servers:g} %"
     if renewed != 1000:
-        name += f" × {renewed or 'look'}"
+        name += f" × {renewed}"
     return msgspec.structs.replace(normal(sd), name=name, servers=servers, renewed=renewed)
 
 
@@ -96,13 +96,10 @@ MODELS = (
     served(0.01, 0.005),  # peak memory of the recorded pairs
     served(0.03, 0.02),  # their tail
     served(0.06, 0.015),  # their step time, if its component is more than chance
-    served(0.01, 0.005, 3),
-    served(0.03, 0.02, 3),
-    served(0.06, 0.015, 3),
+    served(0.01, 0.005, PAIRS_A_SERVER),
+    served(0.03, 0.02, PAIRS_A_SERVER),
+    served(0.06, 0.015, PAIRS_A_SERVER),
     served(0.03, 0.02, 1),
-    served(0.01, 0.005, None),  # as a duel does it
-    served(0.03, 0.02, None),
-    served(0.06, 0.015, None),
 )
 
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from scipy import signal
 
+from ddp_perf.duel.run import PAIRS_A_SERVER
 from tests.quality.families import LAUNCHES, Floats
 
 METRICS = ("step_time", "tail", "efficiency", "peak_memory")
@@ -34,7 +35,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     slow: tuple[float, float] = (0.0, 0.0)  # this share of launches takes longer by this
     drift: float = 0.0  # within each day: as a trend, and as a state that lasts for ten launches
     servers: float = 0.0  # of the two sides of pairs
-    pairs_a_server: int | None = None  # None: there are new ones as in a duel
 
 
 def draw_sessions(machine: Machine, random: np.random.Generator) -> Floats:
@@ -54,19 +54,16 @@ def draw_pairs(
 ) -> Floats:
     """Draw the log ratios of pairs of the same code, each in random order: metrics × cases × pairs.
 
-    The cases take turns. The launches of a side are forks of its server. In a duel there are new
-    ones in the middle of the first pairs, and after each look.
+    The cases take turns. The launches of a side are forks of its server, which is renewed as in
+    a duel.
     """
     pairs = looks[-1]
     launches = _launches(machine, random, (cases, pairs, 2))
     day = _day(machine, random, 1, 2 * cases * pairs).reshape(pairs, cases, 2).transpose(1, 0, 2)
     both = launches + day * _OF_STEP[..., None]
     first_is_a = random.choice([-1.0, 1.0], (cases, pairs))
-    renewals = [looks[0] // 2, *looks]
-    if machine.pairs_a_server is not None:
-        renewals = [*range(machine.pairs_a_server, pairs + 1, machine.pairs_a_server)]
-    renewed = np.searchsorted(renewals, np.arange(pairs), side="right")
-    servers = random.normal(size=(len(METRICS), cases, len(renewals) + 1))[..., renewed]
+    server = np.arange(pairs) // PAIRS_A_SERVER
+    servers = random.normal(size=(len(METRICS), cases, pairs))[..., server]
     ratios: Floats = first_is_a * (both[..., 1] - both[..., 0])
     return ratios + machine.servers * _SPREADS * servers
 

@@ -89,9 +89,6 @@ MACHINES = (
     Machine(name="480 verdicts", cases=120),
     Machine(name="480, t3, slow, correlated by 0.5", cases=120, law="t3", slow=SLOW, alike=0.5),
 )
-RENEWED = msgspec.structs.replace(
-    AS_RECORDED, name=f"{AS_RECORDED.name}, new each 3 pairs", pairs_a_server=3
-)
 PAIRS_TITLE = (
     f"The second stage alone, % of sessions with {', '.join(map(str, SCREENED))} screened cases:"
     "\nmachine | cases | " + " | ".join(map(str, SCREENED))
@@ -358,7 +355,7 @@ def main() -> int:
         print(row(machine, counted), flush=True)
         broken += [machine.name] if inside(counted["both"], trials) == "EXCEEDED" else []
     print(f"\n{PAIRS_TITLE}")
-    for machine in (one for one in (*RESTLESS, RENEWED) if options.only in one.name):
+    for machine in (one for one in RESTLESS if options.only in one.name):
         text, holds = row_of_pairs(machine, options.seed, options.cases)
         print(text, flush=True)
         broken += [] if holds else [f"{machine.name}: pairs"]

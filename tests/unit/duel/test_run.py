@@ -335,15 +335,15 @@ def test_a_server_that_does_not_start_for_a_count_costs_no_verdict(clock, case):
     assert duel.cases[0].metrics
 
 
-def test_each_look_is_at_forks_of_several_servers(clock, case):
+def test_servers_are_renewed_each_three_pairs(clock, case):
     decided = PlayedSide(clock, 1), PlayedSide(clock, 2)
     open_ = PlayedSide(clock, 1, noise=0.2), PlayedSide(clock, 2, noise=0.2)
 
     play(clock, *decided, [case])
-    play(clock, *open_, [case], budget_s=40)  # looks after 6, 9 and 17 pairs, the last ones
+    play(clock, *open_, [case], budget_s=40)  # 17 pairs
 
     assert [side.ends for side in decided] == [1, 1]
-    assert [side.ends for side in open_] == [3, 3]
+    assert [side.ends for side in open_] == [5, 5]
 
 
 def test_the_start_of_a_server_is_in_the_time_of_no_launch(clock, case):

@@ -95,18 +95,13 @@ def test_a_day_drifts_for_all_cases_alike_and_pairs_feel_a_launch_of_it(random):
     assert not pairs[1].any()
 
 
-@pytest.mark.parametrize(
-    ("pairs_a_server", "renewed"),
-    [(None, [3, 6, 9, 14]), (3, [3, 6, 9, 12, 15, 18, 21]), (10, [10, 20])],
-)
-def test_servers_are_new_as_in_a_duel_or_after_so_many_pairs(random, pairs_a_server, renewed):
-    """In a duel: in the middle of the first pairs, and after each look."""
-    machine = msgspec.structs.replace(QUIET, servers=0.01, pairs_a_server=pairs_a_server)
+def test_servers_are_new_as_in_a_duel(random):
+    machine = msgspec.structs.replace(QUIET, servers=0.01)
 
     pairs = draw_pairs(machine, random, 1, LOOKS)[0, 0]
 
     changes = np.flatnonzero(np.diff(pairs)) + 1
-    assert changes.tolist() == renewed
+    assert changes.tolist() == [3, 6, 9, 12, 15, 18, 21]
 
 
 def test_slower_code_is_slower_in_the_metrics_of_the_step_alone():
