@@ -22,6 +22,11 @@ from ddp_perf.system.code_state import CodeState
 _CONFIDENCE = 0.95
 
 
+def is_searchable(case: Case, good: str, today: CodeState, project: Project) -> bool:
+    """Return whether commits lie between, and no uncommitted edit may touch the case."""
+    return not (today.commit.startswith(good) or edits_beyond(case, today, project))
+
+
 def find_culprit(
     case: Case,
     good: str,
@@ -35,10 +40,9 @@ def find_culprit(
 ) -> Culprit | None:
     """Return the commit after ``good`` that made the case slower, or None if it is not found.
 
-    It searches until ``time.monotonic()`` is ``until``. If uncommitted edits touch the case, or
-    there is no commit between, there is nothing to search. Raises DdpPerfError.
+    It searches until ``time.monotonic()`` is ``until``. Raises DdpPerfError.
     """
-    if today.commit.startswith(good) or edits_beyond(case, today, project):
+    if not is_searchable(case, good, today, project):
         return None
     line = commit_line(project.root, good, today.commit)
     say(f"searching the commit after {good[:8]} that made {case.id} slower")

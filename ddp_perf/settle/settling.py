@@ -23,7 +23,7 @@ from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import Reference
-from ddp_perf.settle.search import find_culprit
+from ddp_perf.settle.search import find_culprit, is_searchable
 from ddp_perf.settle.settled_suite import SettledSuite
 from ddp_perf.settle.sides import Sides, both_sides_open
 from ddp_perf.settle.suspects import Suspect, fitting
@@ -32,6 +32,7 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.code_state import CodeState
 
 _OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
+_OF_SEARCH = 1 / 3  # of a suite's time: pairs leave it to the search for the commit
 
 
 class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,25 +110,41 @@ class Settling:
         on_partial: Callable[[SuiteResult], None],
     ) -> None:
         """Launch the suspects, the most suspicious first, until their time is over."""
+        began = self._clock()
         share_s = self._left_s * (_OF_A_SUITE if self._left_cases > 0 else 1.0)
-        end = self._clock() + share_s
+        end = began + share_s
+        search_s = share_s * _OF_SEARCH if any(map(self._is_searchable, suspects)) else 0.0
         rate_of_each = rate_of_pairs(rate, len(suspects))
         waiting = sorted(suspects, key=lambda one: -one.suspicion)
-        began = self._clock()
         try:
-            while waiting:
-                batch = fitting(waiting, end - self._clock())
-                if not batch:
-                    break
-                ids = {one.case.id for one in batch}
-                waiting = [one for one in waiting if one.case.id not in ids]
-                rates = rate_of_each * len(batch)
-                waiting += self._duel(suite, batch, rates, end - self._clock(), on_partial)
+            self._launch(suite, waiting, rate_of_each, end - search_s, on_partial)
             self._search(suite, end)
+            self._launch(suite, waiting, rate_of_each, end, on_partial)  # if nothing was searched
         finally:
             self._left_s -= self._clock() - began
             suite.without_time(waiting)
             on_partial(suite.result)
+
+    def _launch(
+        self,
+        suite: SettledSuite,
+        waiting: list[Suspect],
+        rate_of_each: float,
+        until: float,
+        on_partial: Callable[[SuiteResult], None],
+    ) -> None:
+        """Run the pairs of the cases that fit. Those without time stay in ``waiting``."""
+        while batch := fitting(waiting, until - self._clock()):
+            for one in batch:
+                waiting.remove(one)
+            rates = rate_of_each * len(batch)
+            waiting += self._duel(suite, batch, rates, until - self._clock(), on_partial)
+
+    def _is_searchable(self, suspect: Suspect) -> bool:
+        today, reference = self._request.state, suspect.references[0]
+        if today is None or reference.packages or self._request.injections:
+            return False
+        return is_searchable(suspect.case, reference.state.commit, today, self._project)
 
     def _search(self, suite: SettledSuite, end: float) -> None:
         """Search the commit that made the worst red case slower, in the time that is left."""

@@ -49,6 +49,25 @@ def test_the_commit_of_the_worst_red_case_is_searched_and_noted(project, red):
     assert project.partial[-1] == result
 
 
+@pytest.mark.parametrize(
+    ("commits", "spent_s"), [(True, 200), (False, 300)], ids=["commits", "edits alone"]
+)
+def test_pairs_leave_a_third_of_the_time_to_a_search(project, commits, spent_s):
+    """Where uncommitted edits touch the case, there is nothing to search."""
+    baseline = project.baseline(project.session(1))
+    if commits:
+        project.repository.commit({"model.py": SLOWER}, "slower")
+    else:
+        project.edit()
+    restless = {"noise": 0.3, "cpu_noise": 0.3}
+    project.play(PlayedSide(project.clock, 1, **restless), PlayedSide(project.clock, 2, **restless))
+
+    began = project.clock.now
+    project.settle(project.result(), baseline, budget_s=300)
+
+    assert spent_s - 30 < project.clock.now - began <= spent_s
+
+
 def test_a_search_that_fails_says_so_and_keeps_the_verdicts(project, red):
     def find(*arguments, **options):
         raise SideError("good: its suite is gone")
