@@ -15,8 +15,7 @@ from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.saved import refused_text, resolved_text
-from ddp_perf.report.terminal.explanation import explanation_lines
-from ddp_perf.report.terminal.settled import all_causes
+from ddp_perf.report.terminal.settled import why_slower
 from ddp_perf.report.terminal.text import (
     case_summary,
     describe_finding,
@@ -92,12 +91,10 @@ class MeasuredCase:
         is_shared = outcome in _OF_ONE_REASON and finding.published is None
         if is_shared and not self._ddp.is_first_reason(reason):
             text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"
-        why = self.result.explanations.get(self.case.id)
-        if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
+        why = why_slower(self.result, self.case.id)
+        if outcome is Outcome.REGRESSION and why and is_explained(metric):
             first = self._ddp.is_first(self.case, "explanation")
-            settled = self.result.settled.get(self.case.id)
-            causes = all_causes(settled) if settled is not None else ()
-            text = "\n".join([text, *((*causes, *explanation_lines(why)) if first else ())])
+            text = "\n".join([text, *(why if first else ())])
         if self.result.is_not_accepted(finding):
             refused = refused_text(self.result.not_saved[self.case.id])
             pytest.fail(f"{text}\n{refused}", pytrace=False)

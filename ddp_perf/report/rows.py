@@ -11,7 +11,6 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
@@ -21,6 +20,7 @@ from ddp_perf.report.in_words import in_words
 from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import resolved_text
 from ddp_perf.report.terminal.explanation import cause_line
+from ddp_perf.report.terminal.settled import settled_causes
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.untested import untested_failures, untested_lines
 from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
@@ -225,7 +225,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "ratio_low": low,
         "ratio_high": high,
         "minimum_detectable": found and found.minimum_detectable,
-        "cause": _cause(result.explanations.get(case_id)),
+        "cause": _cause(result, case_id),
         **_targets(findings),
     }
 
@@ -247,8 +247,11 @@ def _reason(result: SuiteResult, finding: Finding) -> str:
     return reason
 
 
-def _cause(why: Explanation | None) -> str | None:
-    return cause_line(why.causes[0]) if why and why.causes else None
+def _cause(result: SuiteResult, case_id: str) -> str | None:
+    """Return the commit, if it was found, and the largest cause."""
+    why = result.explanations.get(case_id)
+    explained = (cause_line(why.causes[0]),) if why and why.causes else ()
+    return "; ".join([*settled_causes(result, case_id), *explained]) or None
 
 
 def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.amdahl import amdahl_lines
-from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.gains import gain_lines
+from ddp_perf.report.terminal.settled import why_slower
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.utilisation import utilisation_table
@@ -37,6 +37,5 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
 
 def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
     """Return the lines of one case, or none if it has neither an explanation nor advice."""
-    why = suite.explanations.get(row.case)
-    found = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
+    found = [*why_slower(suite, row.case), *advice_lines(suite, row.case)]
     return ["", row.case, *wrapped(found, NARROWEST)] if found else []

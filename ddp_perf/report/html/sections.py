@@ -28,12 +28,12 @@ from ddp_perf.report.rows import CaseRow
 from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.columns import device_of
 from ddp_perf.report.terminal.doctor import topology_rows
-from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.nodes import node_lines
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.profiles import profiles_text
 from ddp_perf.report.terminal.script import step_line
+from ddp_perf.report.terminal.settled import why_slower
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     hidden_shares,
@@ -153,7 +153,7 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> list[Captio
 def _case_section(
     result: SuiteResult, row: CaseRow, name: str, sessions: Sequence[HistoryPoint]
 ) -> CaseSection:
-    measurement, why = result.measurements[row.case], result.explanations.get(row.case)
+    measurement = result.measurements[row.case]
     return CaseSection(
         row=row,
         name=name,
@@ -162,7 +162,7 @@ def _case_section(
             for finding in result.findings
             if finding.case_id == row.case
         ),
-        why=tuple(explanation_lines(why)) if why else (),
+        why=why_slower(result, row.case),
         advice=(
             *advice_lines(result, row.case),
             *filter(None, [not_shown(result, row.case)]),

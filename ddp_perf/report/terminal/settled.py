@@ -8,6 +8,7 @@ from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.culprits import culprit_text
 from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.session.result import SuiteResult
 
 _GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
@@ -27,15 +28,24 @@ def cause_notes(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
     """Return what each slower case does otherwise than the code that it was settled beside."""
     return [
         f"{names[case_id]}: {cause}"
-        for case_id, settled in result.settled.items()
-        for cause in all_causes(settled)
+        for case_id in result.settled
+        for cause in settled_causes(result, case_id)
     ]
 
 
-def all_causes(settled: Settled) -> tuple[str, ...]:
+def settled_causes(result: SuiteResult, case_id: str) -> tuple[str, ...]:
     """Return the commit, if it was found, and what the slower case does otherwise."""
+    settled = result.settled.get(case_id)
+    if settled is None:
+        return ()
     commit = () if settled.culprit is None else (culprit_text(settled.culprit),)
     return (*commit, *settled.causes)
+
+
+def why_slower(result: SuiteResult, case_id: str) -> tuple[str, ...]:
+    """Return all that is known of why the case got slower, as lines."""
+    why = result.explanations.get(case_id)
+    return (*settled_causes(result, case_id), *(explanation_lines(why) if why else ()))
 
 
 def unkept_lines(result: SuiteResult) -> list[str]:
