@@ -21,6 +21,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     lines: tuple[Site, ...] = ()  # edited ones that do more; the costliest first
     causes: tuple[str, ...] = ()  # what a slower case does otherwise, in words
-    culprit: Culprit | None = None  # of a slower case, if it was searched and found
+    searched: bool = False  # the commits since were searched for the one that made it slower
+    culprit: Culprit | None = None  # which was found; None: not yet
     needed_s: float | None = None  # undecided: the time that would be enough
     problem: str | None = None  # why it could not be launched, or whose code was taken instead

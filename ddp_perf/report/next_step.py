@@ -109,6 +109,10 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     settled = result.settled.get(finding.case_id)
     if outcome is Outcome.REGRESSION and settled is not None and settled.culprit is not None:
         return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
+    if outcome is Outcome.REGRESSION and settled is not None and settled.searched:
+        why = f"find the commit since {settled.label}; it goes on with the launches that there are"
+        words = ["--good", settled.commit or "", "--bad", "HEAD", "--case", finding.case_id]
+        return why, shlex.join(["ddp-perf", "bisect", *words])
     if outcome is Outcome.REGRESSION and settled is not None and settled.commit is not None:
         return f"see what changed since {settled.label}", f"git diff {settled.commit}"
     if settled is not None and settled.needed_s is not None and outcome in UNDECIDED:

@@ -40,10 +40,9 @@ def find_culprit(
 ) -> Culprit | None:
     """Return the commit after ``good`` that made the case slower, or None if it is not found.
 
-    It searches until ``time.monotonic()`` is ``until``. Raises DdpPerfError.
+    It searches until ``time.monotonic()`` is ``until``. The commits must be searchable. Raises
+    DdpPerfError.
     """
-    if not is_searchable(case, good, today, project):
-        return None
     line = commit_line(project.root, good, today.commit)
     say(f"searching the commit after {good[:8]} that made {case.id} slower")
     opener = functools.partial(

@@ -233,14 +233,14 @@ class SettledSuite:
             step = self.result.finding(case_id, STEP_TIME.name)
             if step is None or step.verdict.outcome is not Outcome.REGRESSION:
                 continue
-            if settled.pairs and settled.commit and step.verdict.ratio and not settled.culprit:
+            if settled.pairs and settled.commit and step.verdict.ratio and not settled.searched:
                 case = self.result.measurements[case_id].case
                 found.append((step.verdict.ratio, case, settled.commit))
         return max(found, key=lambda one: one[0])[1:] if found else None
 
-    def note_culprit(self, case_id: str, culprit: Culprit | None) -> None:
+    def note_search(self, case_id: str, culprit: Culprit | None) -> None:
         settled = self.result.settled[case_id]
-        self._note(case_id, msgspec.structs.replace(settled, culprit=culprit))
+        self._note(case_id, msgspec.structs.replace(settled, searched=True, culprit=culprit))
 
     def without_time(self, waiting: Sequence[Suspect]) -> None:
         """Note the cases that the time did not suffice for."""

@@ -152,6 +152,8 @@ class Settling:
         if worst is None or today is None or self._request.injections or self._clock() >= end:
             return
         case, good = worst
+        if not is_searchable(case, good, today, self._project):
+            return
         try:
             culprit = self._find(
                 case,
@@ -166,7 +168,7 @@ class Settling:
         except DdpPerfError as error:
             self._say(f"the commit was not found: {error}")
         else:
-            suite.note_culprit(case.id, culprit)
+            suite.note_search(case.id, culprit)
 
     def _rate(self, cases: int) -> float:
         """Return the share of the session's rate that these cases have."""

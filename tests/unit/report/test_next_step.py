@@ -337,6 +337,15 @@ def test_a_settled_regression_shows_the_changes_since_the_commit_that_it_was_set
     assert step.why == "see what changed since the session of 2026-01-01 (0123abcd)"
 
 
+def test_a_search_without_a_culprit_goes_on_by_ddp_perf_bisect():
+    found = make_finding(TWO, Outcome.REGRESSION)
+    searched = replace(SETTLED, searched=True)
+
+    step = step_after(session(found, settled={TWO.id: searched}), found)
+
+    assert step.command == f"ddp-perf bisect --good {SETTLED.commit} --bad HEAD --case {TWO.id}"
+
+
 def test_a_regression_that_could_not_be_settled_has_the_log_of_commits():
     found = make_finding(TWO, Outcome.REGRESSION, baseline_date="2026-01-01T10:00:00+00:00")
     unsettled = Settled(reference=None, problem="no stored session has the state of its code")

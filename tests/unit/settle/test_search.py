@@ -9,7 +9,7 @@ import pytest
 from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.errors import SideError
-from ddp_perf.settle.search import find_culprit
+from ddp_perf.settle.search import find_culprit, is_searchable
 from tests.builders import make_capacity, make_environment
 from tests.unit.duel.played_sides import PlayedSide
 
@@ -46,6 +46,7 @@ def test_the_commit_of_the_worst_red_case_is_searched_and_noted(project, red):
     assert bad == project.state().commit
     assert {one.culprit for one in result.settled.values()} == {None, CULPRIT}
     assert result.settled[case_id].culprit == CULPRIT
+    assert [one.searched for one in result.settled.values()].count(True) == 1
     assert project.partial[-1] == result
 
 
@@ -98,18 +99,19 @@ def search(project, good):
     )
 
 
-def test_nothing_is_searched_where_no_commit_lies_between(project):
-    assert search(project, project.state().commit[:12]) is None
-    assert project.said == []
+def searchable(project, good):
+    return is_searchable(project.cases()[0], good, project.state(), project.project)
 
 
-def test_nothing_is_searched_while_edits_touch_the_case(project):
+def test_nothing_is_searched_where_no_commit_lies_between_or_edits_touch_the_case(project):
     good = project.state().commit[:12]
-    project.repository.commit({"other.py": "x = 1\n"}, "other")
-    project.edit()
+    assert not searchable(project, good)
 
-    assert search(project, good) is None
-    assert project.said == []
+    project.repository.commit({"other.py": "x = 1\n"}, "other")
+    assert searchable(project, good)
+
+    project.edit()
+    assert not searchable(project, good)
 
 
 def test_the_only_commit_that_the_case_reads_is_named_without_a_launch(
