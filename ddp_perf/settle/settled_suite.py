@@ -11,6 +11,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.culprit import Culprit
+from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.settled import Settled
@@ -205,7 +206,10 @@ class SettledSuite:
         missing = {one.case_id: one.reason for one in duel.missing} if duel is not None else {}
         for suspect in batch:
             case_id = suspect.case.id
-            if case_id in self.result.settled and self.result.settled[case_id].pairs:
+            settled = self.result.settled.get(case_id)
+            if settled is not None and settled.pairs:
+                if problem is not None and by_id[case_id].outcome is DuelOutcome.UNDECIDED:
+                    self._note(case_id, msgspec.structs.replace(settled, problem=problem))
                 continue
             why = _why_not(by_id.get(case_id), missing.get(case_id), problem)
             skipped = (*suspect.skipped, f"{suspect.references[0].label} does not run: {why}")

@@ -14,6 +14,7 @@ from ddp_perf.core.metric import (
     CPU_TIME,
     EFFICIENCY,
     METRICS,
+    MISSING_READINGS,
     STEP_TIME,
     metric_spec,
     metric_title,
@@ -37,6 +38,8 @@ _RULED_OUT = 0.005  # one-sided error of what a PASS rules out, as in the gate
 
 def is_settleable(finding: Finding) -> bool:
     """Return whether launches of both codes can decide the finding, and nobody acknowledged it."""
+    if finding.value is None and finding.metric in MISSING_READINGS:
+        return False  # this machine has no counter for it: pairs have no reading either
     outcome = finding.verdict.outcome
     return finding.metric in _TIMED and outcome in _COMPARED and not finding.is_expected
 

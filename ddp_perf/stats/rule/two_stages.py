@@ -72,14 +72,16 @@ def settled_outcome(paired: PairedVerdict, before: Outcome, tolerance: float) ->
     """Return the outcome of a case that has pairs, and was ``before`` by the stored sessions.
 
     Pairs that decide are final, also over a REGRESSION: then it was the machine, or chance. Else
-    the outcome stays: its error was counted in the first stage.
+    the outcome stays: its error was counted in the first stage. A change by less than the tolerance
+    is neither a REGRESSION nor an IMPROVEMENT.
     """
     if paired.outcome is DuelOutcome.UNDECIDED:
         return before
     if paired.outcome is DuelOutcome.EQUIVALENT:
         return Outcome.PASS
     if paired.outcome is DuelOutcome.FASTER:
-        return Outcome.IMPROVEMENT
+        is_large = paired.ratio is not None and paired.ratio <= 1 / (1 + tolerance)
+        return Outcome.IMPROVEMENT if is_large else Outcome.PASS
     if paired.ratio is not None and paired.ratio >= 1 + tolerance:
         return Outcome.REGRESSION
     rules_out = paired.interval is not None and paired.interval[1] < 1 + 2 * tolerance

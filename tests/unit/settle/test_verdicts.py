@@ -50,6 +50,11 @@ def test_the_label_names_the_day_and_the_commit():
     assert REFERENCE.label == LABEL
 
 
+def test_pairs_cannot_decide_what_this_machine_has_no_counter_for():
+    assert not is_settleable(finding(Outcome.INVALID, metric="energy", value=None))
+    assert is_settleable(finding(Outcome.INVALID, metric="energy", value=2.0))
+
+
 @pytest.mark.parametrize("outcome", COMPARED)
 def test_compared_outcomes_of_metrics_of_launches_can_be_settled(outcome):
     assert is_settleable(finding(outcome))

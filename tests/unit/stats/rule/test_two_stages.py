@@ -138,6 +138,7 @@ def test_whatever_the_judge_cannot_decide_is_screened(sessions):
         (pairs_of(DuelOutcome.SLOWER, 1.049, width=0.06), Outcome.INCONCLUSIVE),
         (pairs_of(DuelOutcome.EQUIVALENT, 1.02), Outcome.PASS),
         (pairs_of(DuelOutcome.FASTER, 0.9), Outcome.IMPROVEMENT),
+        (pairs_of(DuelOutcome.FASTER, 0.96), Outcome.PASS),
         (PairedVerdict(outcome=DuelOutcome.SLOWER, reason="", pairs=6), Outcome.INCONCLUSIVE),
     ],
 )
