@@ -4,8 +4,9 @@
 repository in a temporary directory, runs ``ddp-perf bisect`` in it with an empty cache, and prints
 its report and the time of the whole. Two commits do not import. The slow-down is exact work: more
 rows of each matrix product. ``--touching 3,12,21,30`` has all other commits edit a file that the
-case does not read, and ``--ranks 2`` trains by DDP over gloo. Exit code 0: the right commit was
-named.
+case does not read, and ``--ranks 2`` trains by DDP over gloo. With ``--night``, ``ci/nightly``
+stores a session of the first commit and measures the last one: it must be red, and name the commit
+by itself. Exit code 0: the right commit was named.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,10 @@ from tests.bisect_repository import CASE, TWO_RANKS, RowsRepository
 ROOT = Path(__file__).parents[2]
 COMMITS, BROKEN = 32, frozenset({9, 24})
 COMMAND = "from ddp_perf.cli.app import app; app()"
+SETUP = """\
+cd "$(dirname "${{BASH_SOURCE[0]}}")/.."
+export PATH={scripts}:$PATH
+"""
 
 
 def main() -> int:
@@ -36,6 +42,7 @@ def main() -> int:
     parser.add_argument("--budget", default="15m")
     parser.add_argument("--touching", type=_places, help="the other commits touch no case")
     parser.add_argument("--ranks", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--night", action="store_true", help="ci/nightly searches by itself")
     given = parser.parse_args()
     repository = RowsRepository(
         commits=COMMITS,
@@ -52,7 +59,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory) / "project"
         project.mkdir()
+        if given.night:
+            _add_night(project)
         repository.write(project)
+        if given.night:
+            return _nights(project, Path(directory) / "cache", f"Edit {given.slow} of the workload")
         begin = time.monotonic()
         case = CASE if given.ranks == 1 else TWO_RANKS
         code, result = _search(project, Path(directory) / "cache", case, given.budget)
@@ -62,6 +73,37 @@ def main() -> int:
     print(f"{'right' if right else 'not right'} in {wall_s:.0f} s, exit code {code}: {named}")
     places = [each["place"] for each in result["asked"]]
     print(f"{result['launches']} launches of {places}, by {result['metric']}: {result['why']}")
+    return int(not right)
+
+
+def _add_night(project: Path) -> None:
+    """Put the nightly gate and its tests into the project."""
+    (project / "ci").mkdir()
+    shutil.copy(ROOT / "ci" / "nightly", project / "ci")
+    setup = SETUP.format(scripts=Path(sys.executable).parent)
+    (project / "ci" / "setup.sh").write_text(setup, encoding="utf-8")
+    shutil.copytree(ROOT / "tests" / "perf", project / "tests" / "perf")
+    shutil.copy(ROOT / "pytest.ini", project)
+    (project / ".gitignore").write_text("__pycache__/\nartifacts/\n.pytest_cache/\n")
+
+
+def _nights(project: Path, cache: Path, slower: str) -> int:
+    """Store a night of the first commit, and measure the last one. Return 0 if it is named."""
+    for commit, option in (("good", "--save-baseline"), ("main", "--save-baseline=append")):
+        subprocess.run(["git", "checkout", "-q", commit], cwd=project, check=True)
+        begin = time.monotonic()
+        done = subprocess.run(
+            ["ci/nightly", "--tier", "cpu", option],
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
+            check=False,
+        )
+        print(f"night of {commit}: exit code {done.returncode}, {time.monotonic() - begin:.0f} s")
+    results = json.loads((project / "artifacts" / "nightly" / "results.json").read_bytes())
+    settled = [one for suite in results["suites"] for one in suite["settled"].values()]
+    named = [one["culprit"]["title"] for one in settled if one.get("culprit")]
+    right = done.returncode == 1 and named == [slower]
+    print("right" if right else "not right", named)
     return int(not right)
 
 
