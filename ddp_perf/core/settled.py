@@ -16,6 +16,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None = None
     changed: tuple[str, ...] = ()  # since then: files, packages, variables
     unchanged: bool = False  # nothing that can run again changed: it was not launched
+    # It is red, and its code is that of the newest red session: it was not launched.
+    as_before: bool = False
     machine: tuple[str, ...] = ()  # of unchanged code: what differs is the machine's
     pairs: int = 0  # of launches
     seconds: float = 0.0

@@ -45,6 +45,8 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     matched: MatchedCases
     budget_s: float = DEFAULT_BUDGET_S
+    # From this time on, one SLOWER case is enough: what is left of the budget is for its cause.
+    slower_ends_s: float | None = None
     tolerance: float | None = DEFAULT_TOLERANCE  # None: that of each metric of the case
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
     seed: int | None = None  # of the order of launches; None: another one each time
@@ -122,6 +124,12 @@ class _DuelRun:
     def _open(self) -> list[CaseRun]:
         return [run for run in self._runs.values() if run.is_open]
 
+    @property
+    def _is_enough(self) -> bool:
+        end_s = self._request.slower_ends_s
+        is_slower = any(run.duel.outcome is DuelOutcome.SLOWER for run in self._runs.values())
+        return end_s is not None and self._spent_s >= end_s and is_slower
+
     def prepare(self, capacity: Capacity) -> None:
         """Start the servers of each side, and find what differs without measuring it."""
         cases = self._request.matched.cases
@@ -177,7 +185,7 @@ class _DuelRun:
     def measure(self) -> None:
         """Run blocks of pairs while a case is undecided and the budget has room for a pair."""
         block = 0
-        while runs := [run for run in self._open if self._has_room(run)]:
+        while (runs := [run for run in self._open if self._has_room(run)]) and not self._is_enough:
             for run in self._order.sample(runs, len(runs)):
                 if self._has_room(run):
                     run.launch_pair(block, self._order)

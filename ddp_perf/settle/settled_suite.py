@@ -82,11 +82,12 @@ class SettledSuite:
         found = []
         for case in cases:
             suspicion = suspicion_of(self._findings(case.id))
-            if not self.result.gates(case.id):  # its times are only reported
+            if suspicion is None or not self.result.gates(case.id):  # its times are only reported
                 continue
-            if suspicion is None or self._is_red_as_before(case):
-                continue
-            if suspect := self._suspect(case, suspicion, self._references(case)):
+            known = self._references(case)
+            if self._is_red_as_before(case):
+                self._note_red_as_before(case, known)
+            elif suspect := self._suspect(case, suspicion, known):
                 found.append(suspect)
         return found
 
@@ -141,6 +142,22 @@ class SettledSuite:
             return False
         newest = reference_of(red[-1], self._store)
         return newest is not None and self._changed(case, newest).is_nothing
+
+    def _note_red_as_before(self, case: Case, known: Sequence[Reference]) -> None:
+        """Note what a search for its commit begins with: it may have found none, or go on."""
+        runnable = (one for one in known if one.obstacle(self._project.root) is None)
+        reference = next(runnable, None)
+        if reference is None or _not_here(case) is not None:
+            return
+        changed = self._changed(case, reference)
+        settled = Settled(
+            reference=reference.date,
+            label=reference.label,
+            commit=None if changed.are_packages else reference.state.commit,
+            changed=changed.texts,
+            as_before=True,
+        )
+        self._note(case.id, settled)
 
     def _note_unchanged(self, case: Case, reference: Reference, changed: Changed) -> None:
         own = self._findings(case.id)
@@ -237,7 +254,9 @@ class SettledSuite:
             step = self.result.finding(case_id, STEP_TIME.name)
             if step is None or step.verdict.outcome is not Outcome.REGRESSION:
                 continue
-            if settled.pairs and settled.commit and step.verdict.ratio and not settled.searched:
+            if not (settled.pairs or settled.as_before) or settled.searched:
+                continue
+            if settled.commit and step.verdict.ratio:
                 case = self.result.measurements[case_id].case
                 found.append((step.verdict.ratio, case, settled.commit))
         return max(found, key=lambda one: one[0])[1:] if found else None

@@ -32,7 +32,7 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.code_state import CodeState
 
 _OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
-_OF_SEARCH = 1 / 3  # of a suite's time: pairs leave it to the search for the commit
+_OF_SEARCH = 1 / 3  # of a suite's time: once a case is red, the search for its commit has it
 
 
 class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,8 @@ class Settling:
         )
         changed = suite.without_unchanged(cases)
         on_partial(suite.result)
-        if self._request.budget_s and (suspects := suite.suspects(changed)):
+        suspects = suite.suspects(changed) if self._request.budget_s else []
+        if suspects or suite.worst_red() is not None:
             self._settle(suite, suspects, self._rate(len(gating)), on_partial)
         return suite.result
 
@@ -114,31 +115,21 @@ class Settling:
         share_s = self._left_s * (_OF_A_SUITE if self._left_cases > 0 else 1.0)
         end = began + share_s
         search_s = share_s * _OF_SEARCH if any(map(self._is_searchable, suspects)) else 0.0
-        rate_of_each = rate_of_pairs(rate, len(suspects))
+        rate_of_each = rate_of_pairs(rate, len(suspects)) if suspects else 0.0
         waiting = sorted(suspects, key=lambda one: -one.suspicion)
         try:
-            self._launch(suite, waiting, rate_of_each, end - search_s, on_partial)
+            while batch := fitting(waiting, end - self._clock()):
+                for one in batch:
+                    waiting.remove(one)
+                rates = rate_of_each * len(batch)
+                waiting += self._duel(suite, batch, rates, end, on_partial, search_s=search_s)
+                if suite.worst_red() is not None and self._clock() >= end - search_s:
+                    break
             self._search(suite, end)
-            self._launch(suite, waiting, rate_of_each, end, on_partial)  # if nothing was searched
         finally:
             self._left_s -= self._clock() - began
             suite.without_time(waiting)
             on_partial(suite.result)
-
-    def _launch(
-        self,
-        suite: SettledSuite,
-        waiting: list[Suspect],
-        rate_of_each: float,
-        until: float,
-        on_partial: Callable[[SuiteResult], None],
-    ) -> None:
-        """Run the pairs of the cases that fit. Those without time stay in ``waiting``."""
-        while batch := fitting(waiting, until - self._clock()):
-            for one in batch:
-                waiting.remove(one)
-            rates = rate_of_each * len(batch)
-            waiting += self._duel(suite, batch, rates, until - self._clock(), on_partial)
 
     def _is_searchable(self, suspect: Suspect) -> bool:
         today, reference = self._request.state, suspect.references[0]
@@ -180,11 +171,16 @@ class Settling:
         suite: SettledSuite,
         batch: Sequence[Suspect],
         rate: float,
-        budget_s: float,
+        end: float,
         on_partial: Callable[[SuiteResult], None],
+        *,
+        search_s: float,
     ) -> list[Suspect]:
-        """Run both codes in alternation, and return the cases that need an older session's code."""
-        reference = batch[0].references[0]
+        """Run both codes in alternation, and return the cases that need an older session's code.
+
+        Once a case is red, the last ``search_s`` before the ``end`` are left to the search.
+        """
+        reference, budget_s = batch[0].references[0], end - self._clock()
         self._say(_what_is_settled(batch, reference, budget_s))
         newest: Duel | None = None
 
@@ -208,6 +204,7 @@ class Settling:
                         overrides=self._request.overrides,
                     ),
                     budget_s=budget_s,
+                    slower_ends_s=budget_s - search_s if search_s else None,
                     tolerance=None,
                     false_alarm_rate=rate,
                     calibrated={

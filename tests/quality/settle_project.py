@@ -62,8 +62,7 @@ class SettleProject:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._begin()
             for number in range(1, sessions + 1):
-                self._document(f"Week {number}: what was tried.")
-                self._store(number)
+                self.store(number)
             done.touch()
         return self
 
@@ -128,6 +127,22 @@ class SettleProject:
             output=done.stdout + done.stderr,
         )
 
+    def store(self, number: int) -> None:
+        """Store one session more, let a day go by, and commit it."""
+        self._document(f"Week {number}: what was tried.")
+        mode = "append" if number > 1 else "missing"
+        for _ in range(_TRIES):
+            ended = self.session(f"--save-baseline={mode}")
+            if all(sessions == number for sessions in self._stored()):
+                break
+            self._forget()
+        else:
+            raise SystemExit(f"session {number} was not stored\n{ended.output}")
+        for path in self._baselines():
+            baseline = json.loads(path.read_text(encoding="utf-8"))
+            path.write_text(json.dumps(a_day_earlier(baseline)), encoding="utf-8")
+        self._commit(f"The session of night {number}")
+
     def _begin(self) -> None:
         self.path.mkdir(parents=True)
         self._git("init", "-q", "-b", "main")
@@ -148,21 +163,6 @@ class SettleProject:
         self._document("How to start it.")
         self._append(_UNRELATED, "\n\nSHORTEST = 4  # of a name\n")
         self._commit("The shortest name of a run")
-
-    def _store(self, number: int) -> None:
-        """Store one session more, let a day go by, and commit it."""
-        mode = "append" if number > 1 else "missing"
-        for _ in range(_TRIES):
-            ended = self.session(f"--save-baseline={mode}")
-            if all(sessions == number for sessions in self._stored()):
-                break
-            self._forget()
-        else:
-            raise SystemExit(f"session {number} was not stored\n{ended.output}")
-        for path in self._baselines():
-            baseline = json.loads(path.read_text(encoding="utf-8"))
-            path.write_text(json.dumps(a_day_earlier(baseline)), encoding="utf-8")
-        self._commit(f"The session of night {number}")
 
     def _stored(self) -> list[int]:
         """Return how many sessions of each case are stored with their step time."""

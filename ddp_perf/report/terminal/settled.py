@@ -71,6 +71,8 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
             f"settled beside {settled.label} by {counted(settled.pairs, 'pair')} of launches in"
             f" {describe_duration(settled.seconds)}"
         )
+    elif settled.as_before:
+        yield "its code is that of the newest red session, so it was not launched again"
     elif settled.problem:
         yield f"not settled: {settled.problem}"
     if settled.pairs and settled.problem:
@@ -78,6 +80,7 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
     if is_green:
         return
     if settled.changed:
-        yield f"changed since then: {', '.join(settled.changed)}"
+        since = settled.label if settled.as_before else "then"
+        yield f"changed since {since}: {', '.join(settled.changed)}"
     if settled.needed_s is not None:
         yield f"about {describe_duration(settled.needed_s)} would be enough"

@@ -8,11 +8,13 @@ import pytest
 
 from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.injection import parse_injection
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import SideError
 from ddp_perf.settle.search import find_culprit, is_searchable
 from tests.builders import make_capacity, make_environment
 from tests.unit.duel.played_sides import PlayedSide
 
+REGRESSION = Outcome.REGRESSION
 SLOWER = "def build(context):\n    return slow(context)\n"
 CULPRIT = Culprit(kind="commit", name="5" * 40, probability=1.0, launches=0, seconds=0.0, why="")
 
@@ -50,23 +52,50 @@ def test_the_commit_of_the_worst_red_case_is_searched_and_noted(project, red):
     assert project.partial[-1] == result
 
 
-@pytest.mark.parametrize(
-    ("commits", "spent_s"), [(True, 200), (False, 300)], ids=["commits", "edits alone"]
-)
-def test_pairs_leave_a_third_of_the_time_to_a_search(project, commits, spent_s):
+def test_the_search_goes_on_in_the_next_red_session_of_the_same_code(project):
+    good = project.session(1)
+    first = project.state().commit
+    project.repository.commit({"model.py": SLOWER}, "slower")
+    red = project.session(2, verdicts={"step_time": REGRESSION})
+    asked = []
+
+    def find(case, good, today, *rest, **options):
+        asked.append((good, today.commit))
+        return CULPRIT
+
+    settling = project.settling(find=find)
+    result = settling(project.result(REGRESSION), project.baseline(good, red), print)
+
+    ((good_commit, today),) = asked
+    assert first.startswith(good_commit)
+    assert today == project.state().commit
+    assert [one.as_before for one in result.settled.values()] == [True, True]
+    assert {one.culprit for one in result.settled.values()} == {None, CULPRIT}
+    assert project.opened == []
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "edits alone"])
+@pytest.mark.parametrize("slower", [1.0, 1.4])
+def test_once_a_case_is_red_pairs_leave_a_third_of_the_time_to_a_search(project, commits, slower):
     """Where uncommitted edits touch the case, there is nothing to search."""
+    project.suite("quick", "model", batch_sizes="[8, 16]")
     baseline = project.baseline(project.session(1))
     if commits:
         project.repository.commit({"model.py": SLOWER}, "slower")
     else:
         project.edit()
     restless = {"noise": 0.3, "cpu_noise": 0.3}
-    project.play(PlayedSide(project.clock, 1, **restless), PlayedSide(project.clock, 2, **restless))
+    slow = {**restless, "slower": slower, "cpu": slower}
+    project.play(PlayedSide(project.clock, 1, **restless), PlayedSide(project.clock, 2, **slow))
+    settling = project.settling(find=lambda *_, **__: None, budget_s=300)
 
     began = project.clock.now
-    project.settle(project.result(), baseline, budget_s=300)
+    settling(project.result(), baseline, project.partial.append)
 
-    assert spent_s - 30 < project.clock.now - began <= spent_s
+    red = [one for one in project.partial[-1].findings if one.verdict.outcome is REGRESSION]
+    spent_s = project.clock.now - began
+    assert bool(red) == (slower > 1)
+    assert (spent_s < 230) == (commits and slower > 1), spent_s
 
 
 def test_a_search_that_fails_says_so_and_keeps_the_verdicts(project, red):
