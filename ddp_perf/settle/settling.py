@@ -114,9 +114,10 @@ class Settling:
         began = self._clock()
         share_s = self._left_s * (_OF_A_SUITE if self._left_cases > 0 else 1.0)
         end = began + share_s
-        search_s = share_s * _OF_SEARCH if any(map(self._is_searchable, suspects)) else 0.0
         rate_of_each = rate_of_pairs(rate, len(suspects)) if suspects else 0.0
         waiting = sorted(suspects, key=lambda one: -one.suspicion)
+        searches = bool(waiting) and self._is_searchable(waiting[0])
+        search_s = share_s * _OF_SEARCH if searches else 0.0
         try:
             while batch := fitting(waiting, end - self._clock()):
                 for one in batch:
