@@ -36,7 +36,7 @@ DEFAULT_BUDGET_S = 180.0
 DEFAULT_TOLERANCE = 0.05
 DEFAULT_FALSE_ALARM_RATE = 0.01
 _OF_COUNTS = 0.5  # as a share of the budget, and after it: the time to count cases not SLOWER
-PAIRS_A_SERVER = 3
+PAIRS_A_SERVER = 3  # of each case: forks of one server are alike
 _OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
 
 
@@ -45,8 +45,6 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     matched: MatchedCases
     budget_s: float = DEFAULT_BUDGET_S
-    # From this time on, one SLOWER case is enough: what is left of the budget is for its cause.
-    slower_ends_s: float | None = None
     tolerance: float | None = DEFAULT_TOLERANCE  # None: that of each metric of the case
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
     seed: int | None = None  # of the order of launches; None: another one each time
@@ -63,19 +61,21 @@ def run_duel(
     capacity: Capacity,
     *,
     on_update: Callable[[Duel], None],
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> Duel:
     """Compare the sides until each case is decided, or the budget is over; then count their steps.
 
     ``on_update`` receives what is finished, as an incomplete duel: after each pair, and also if an
-    interrupt ends the run, which is raised then. Spare cases that turn out to have no room are left
-    out. Raises BudgetError if there is no room for the first look at all others, LaunchError if
-    ranks cannot be started, and SideError if the user edits a workload that is being measured.
+    interrupt ends the run, which is raised then. ``is_enough`` is asked before each block of pairs,
+    and ends them if it is True. Spare cases that turn out to have no room are left out. Raises
+    BudgetError if there is no room for the first look at all others, LaunchError if ranks cannot be
+    started, and SideError if the user edits a workload that is being measured.
     """
     run = _DuelRun(request, a, b, on_update)
     try:
         run.prepare(capacity)
         run.calibrate()
-        run.measure()
+        run.measure(is_enough)
         run.count()
     except BudgetError as error:
         run.needed_s = error.needed_s
@@ -123,12 +123,6 @@ class _DuelRun:
     @property
     def _open(self) -> list[CaseRun]:
         return [run for run in self._runs.values() if run.is_open]
-
-    @property
-    def _is_enough(self) -> bool:
-        end_s = self._request.slower_ends_s
-        is_slower = any(run.duel.outcome is DuelOutcome.SLOWER for run in self._runs.values())
-        return end_s is not None and self._spent_s >= end_s and is_slower
 
     def prepare(self, capacity: Capacity) -> None:
         """Start the servers of each side, and find what differs without measuring it."""
@@ -182,10 +176,10 @@ class _DuelRun:
             return
         check_room(list(self._runs.values()), budget_s=budget_s, spent_s=self._spent_s)
 
-    def measure(self) -> None:
+    def measure(self, is_enough: Callable[[], bool]) -> None:
         """Run blocks of pairs while a case is undecided and the budget has room for a pair."""
         block = 0
-        while (runs := [run for run in self._open if self._has_room(run)]) and not self._is_enough:
+        while (runs := [run for run in self._open if self._has_room(run)]) and not is_enough():
             for run in self._order.sample(runs, len(runs)):
                 if self._has_room(run):
                     run.launch_pair(block, self._order)

@@ -49,6 +49,11 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         packages = f", with {self.packages}" if self.packages else ""
         return f"the session of {self.date[:10]} ({self.state.commit[:8]}{changed}{packages})"
 
+    @property
+    def commit(self) -> str | None:
+        """The commit of its code; None where only its packages are compared."""
+        return None if self.packages else self.state.commit
+
     def obstacle(self, root: Path) -> str | None:
         """Return why its code cannot be put together here, with the remedy, or None."""
         commit = self.state.commit

@@ -247,20 +247,6 @@ class SettledSuite:
             )
         return again
 
-    def worst_red(self) -> tuple[Case, str] | None:
-        """Return the case that is slower by most, with the commit of its reference, or None."""
-        found: list[tuple[float, Case, str]] = []
-        for case_id, settled in self.result.settled.items():
-            step = self.result.finding(case_id, STEP_TIME.name)
-            if step is None or step.verdict.outcome is not Outcome.REGRESSION:
-                continue
-            if not (settled.pairs or settled.as_before) or settled.searched:
-                continue
-            if settled.commit and step.verdict.ratio:
-                case = self.result.measurements[case_id].case
-                found.append((step.verdict.ratio, case, settled.commit))
-        return max(found, key=lambda one: one[0])[1:] if found else None
-
     def note_search(self, case_id: str, culprit: Culprit | None) -> None:
         settled = self.result.settled[case_id]
         self._note(case_id, msgspec.structs.replace(settled, searched=True, culprit=culprit))
@@ -276,6 +262,21 @@ class SettledSuite:
                 problem="there was no time for it",
             )
             self._note(one.case.id, settled)
+
+
+def worst_red(result: SuiteResult) -> tuple[Case, str] | None:
+    """Return the slowest case to search the commit of, with that of its reference, or None."""
+    found: list[tuple[float, Case, str]] = []
+    for case_id, settled in result.settled.items():
+        step = result.finding(case_id, STEP_TIME.name)
+        if step is None or step.verdict.outcome is not Outcome.REGRESSION:
+            continue
+        if not (settled.pairs or settled.as_before) or settled.searched:
+            continue
+        if settled.commit and step.verdict.ratio:
+            case = result.measurements[case_id].case
+            found.append((step.verdict.ratio, case, settled.commit))
+    return max(found, key=lambda one: one[0])[1:] if found else None
 
 
 def _with_findings(result: SuiteResult, case_id: str, findings: Sequence[Finding]) -> SuiteResult:
@@ -298,7 +299,7 @@ def _settled(
     return Settled(
         reference=reference.date,
         label=reference.label,
-        commit=None if reference.packages else reference.state.commit,
+        commit=reference.commit,
         changed=suspect.changed.texts,
         pairs=len(one.pairs),
         seconds=len(one.pairs) * pair_s,

@@ -24,7 +24,7 @@ from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import Reference
 from ddp_perf.settle.search import find_culprit, is_searchable
-from ddp_perf.settle.settled_suite import SettledSuite
+from ddp_perf.settle.settled_suite import SettledSuite, worst_red
 from ddp_perf.settle.sides import Sides, both_sides_open
 from ddp_perf.settle.suspects import Suspect, fitting
 from ddp_perf.stats.rule.two_stages import rate_of_pairs
@@ -99,7 +99,7 @@ class Settling:
         changed = suite.without_unchanged(cases)
         on_partial(suite.result)
         suspects = suite.suspects(changed) if self._request.budget_s else []
-        if suspects or suite.worst_red() is not None:
+        if suspects or worst_red(suite.result) is not None:
             self._settle(suite, suspects, self._rate(len(gating)), on_partial)
         return suite.result
 
@@ -116,15 +116,21 @@ class Settling:
         end = began + share_s
         rate_of_each = rate_of_pairs(rate, len(suspects)) if suspects else 0.0
         waiting = sorted(suspects, key=lambda one: -one.suspicion)
-        searches = bool(waiting) and self._is_searchable(waiting[0])
-        search_s = share_s * _OF_SEARCH if searches else 0.0
+        searches = bool(waiting) and self._is_searchable(
+            waiting[0].case, waiting[0].references[0].commit
+        )
+        pairs_end = end - share_s * _OF_SEARCH if searches else end
+
+        def is_enough(result: SuiteResult) -> bool:
+            return self._clock() >= pairs_end and worst_red(result) is not None
+
         try:
             while batch := fitting(waiting, end - self._clock()):
                 for one in batch:
                     waiting.remove(one)
                 rates = rate_of_each * len(batch)
-                waiting += self._duel(suite, batch, rates, end, on_partial, search_s=search_s)
-                if suite.worst_red() is not None and self._clock() >= end - search_s:
+                waiting += self._duel(suite, batch, rates, end, on_partial, is_enough)
+                if is_enough(suite.result):
                     break
             self._search(suite, end)
         finally:
@@ -132,25 +138,22 @@ class Settling:
             suite.without_time(waiting)
             on_partial(suite.result)
 
-    def _is_searchable(self, suspect: Suspect) -> bool:
-        today, reference = self._request.state, suspect.references[0]
-        if today is None or reference.packages or self._request.injections:
+    def _is_searchable(self, case: Case, good: str | None) -> bool:
+        today = self._request.state
+        if today is None or good is None or self._request.injections:
             return False
-        return is_searchable(suspect.case, reference.state.commit, today, self._project)
+        return is_searchable(case, good, today, self._project)
 
     def _search(self, suite: SettledSuite, end: float) -> None:
         """Search the commit that made the worst red case slower, in the time that is left."""
-        worst, today = suite.worst_red(), self._request.state
-        if worst is None or today is None or self._request.injections or self._clock() >= end:
-            return
-        case, good = worst
-        if not is_searchable(case, good, today, self._project):
+        case, good = worst_red(suite.result) or (None, None)
+        if case is None or self._clock() >= end or not self._is_searchable(case, good):
             return
         try:
             culprit = self._find(
                 case,
                 good,
-                today,
+                self._request.state,
                 self._project,
                 self._capacity,
                 suite.result.environment,
@@ -174,21 +177,21 @@ class Settling:
         rate: float,
         end: float,
         on_partial: Callable[[SuiteResult], None],
-        *,
-        search_s: float,
+        is_enough: Callable[[SuiteResult], bool],
     ) -> list[Suspect]:
         """Run both codes in alternation, and return the cases that need an older session's code.
 
-        Once a case is red, the last ``search_s`` before the ``end`` are left to the search.
+        The pairs end at ``end``, or once the result so far ``is_enough``.
         """
         reference, budget_s = batch[0].references[0], end - self._clock()
         self._say(_what_is_settled(batch, reference, budget_s))
         newest: Duel | None = None
+        so_far = suite.result
 
         def note(duel: Duel) -> None:
-            nonlocal newest
-            newest = duel
-            on_partial(suite.with_duel(duel, batch, reference))
+            nonlocal newest, so_far
+            newest, so_far = duel, suite.with_duel(duel, batch, reference)
+            on_partial(so_far)
 
         problem: str | None = None
         needed_s: float | None = None
@@ -205,7 +208,6 @@ class Settling:
                         overrides=self._request.overrides,
                     ),
                     budget_s=budget_s,
-                    slower_ends_s=budget_s - search_s if search_s else None,
                     tolerance=None,
                     false_alarm_rate=rate,
                     calibrated={
@@ -214,7 +216,14 @@ class Settling:
                     },
                     injections=self._request.injections,
                 )
-                newest = run_duel(request, a, b, self._capacity, on_update=note)
+                newest = run_duel(
+                    request,
+                    a,
+                    b,
+                    self._capacity,
+                    on_update=note,
+                    is_enough=lambda: is_enough(so_far),
+                )
         except BudgetError as error:
             problem, needed_s = str(error), error.needed_s
         except ConfigError as error:  # the session has read the suite of today's side

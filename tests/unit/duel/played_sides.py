@@ -38,8 +38,8 @@ class PlayedSide(FakeLauncher):
     The injections of a launch slow its steps and their CPU time, which has the noise `cpu_noise`.
     `fails_at`: the number of the launch that fails; `peak`: bytes; `stall_s`: of one step of each
     launch; `launch_s`, `start_s`, `count_s`: of the clock, for a launch, the start of a server, and
-    a count; `work`, `site`: how many operations are counted, and where. `counted` are the ids of
-    counted cases, `ends` how often servers ended.
+    a count; `cannot_restart`: its servers do not start again; `work`, `site`: how many operations
+    are counted, and where. `counted` are the ids of counted cases, `ends` how often servers ended.
     """
 
     def __init__(self, clock, seed, *, slower=1.0, noise=0.01, cpu_noise=None, cpu=1.0, **changes):
@@ -55,6 +55,8 @@ class PlayedSide(FakeLauncher):
         self.ends = 0
 
     def runtime(self, case=None):
+        if self.ends and self._changes.get("cannot_restart"):
+            raise LaunchError("no such image")
         environment = frozenset(case.env.items())
         if environment not in self._warm:
             self.clock.now += self._changes.get("start_s", 0.0)

@@ -363,17 +363,9 @@ def test_servers_that_start_slowly_are_not_renewed(clock, case):
     assert [side.ends for side in sides] == [0, 0]
 
 
-def test_a_server_that_does_not_start_again_leaves_what_was_measured(clock, case, monkeypatch):
+def test_a_server_that_does_not_start_again_leaves_what_was_measured(clock, case):
     updates = []
-    b = PlayedSide(clock, 2, noise=0.2)
-    start = b.runtime
-
-    def refuse(case):
-        if b.ends:
-            raise LaunchError("no such image")
-        return start(case)
-
-    monkeypatch.setattr(b, "runtime", refuse)
+    b = PlayedSide(clock, 2, noise=0.2, cannot_restart=True)
 
     with pytest.raises(LaunchError):
         play(clock, PlayedSide(clock, 1, noise=0.2), b, [case], updates=updates)

@@ -10,7 +10,7 @@ import pytest
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.run import run_duel
-from ddp_perf.errors import LaunchError, SideError
+from ddp_perf.errors import SideError
 from ddp_perf.session.measure.second_stage import in_second_stage
 from ddp_perf.settle import settling
 from tests.unit.duel.played_sides import PlayedSide
@@ -383,19 +383,9 @@ def test_other_code_than_that_of_the_newest_red_session_is_launched(project):
     assert outcomes(result) == [PASS] * 2
 
 
-def test_a_server_that_does_not_start_again_is_why_a_case_stays_undecided(
-    project, edited, monkeypatch
-):
+def test_a_server_that_does_not_start_again_is_why_a_case_stays_undecided(project, edited):
     restless = {"noise": 0.3, "cpu_noise": 0.3}
-    _, b = sides(project, a=restless, b=restless)
-    start = b.runtime
-
-    def refuse(case):
-        if b.ends:
-            raise LaunchError("no such image")
-        return start(case)
-
-    monkeypatch.setattr(b, "runtime", refuse)
+    sides(project, a=restless, b={**restless, "cannot_restart": True})
 
     result = project.settle(project.result(), edited)
 
