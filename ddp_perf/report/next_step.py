@@ -14,6 +14,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import HALF_DAY
+from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import UNDECIDED, Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
@@ -107,14 +108,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.REGRESSION and finding.metric == LOSS and not finding.baseline_date:
         return "mend the loss that is not finite, and measure it again", case
     settled = result.settled.get(finding.case_id)
-    if outcome is Outcome.REGRESSION and settled is not None and settled.culprit is not None:
-        return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
-    if outcome is Outcome.REGRESSION and settled is not None and settled.searched:
-        why = f"find the commit since {settled.label}; it goes on with the launches that there are"
-        words = ["--good", settled.commit or "", "--bad", "HEAD", "--case", finding.case_id]
-        return why, shlex.join(["ddp-perf", "bisect", *words])
     if outcome is Outcome.REGRESSION and settled is not None and settled.commit is not None:
-        return f"see what changed since {settled.label}", f"git diff {settled.commit}"
+        return _to_the_cause(settled, settled.commit, finding.case_id)
     if settled is not None and settled.needed_s is not None and outcome in UNDECIDED:
         minutes = math.ceil(settled.needed_s / 60)
         return "settle it in more time", _again(result, f"--ddp-settle={minutes}m", _saving(result))
@@ -152,6 +147,17 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if finding.target is not None:
         return "it is too near to its target; see what disturbs this machine", "ddp-perf doctor"
     return "raise the tolerance, or see what disturbs this machine", "ddp-perf doctor"
+
+
+def _to_the_cause(settled: Settled, good: str, case_id: str) -> tuple[str, str]:
+    """Return the command that leads from a slower case to its cause, after the commit ``good``."""
+    if settled.culprit is not None:
+        return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
+    if settled.searched:
+        why = f"find the commit since {settled.label}; it goes on with the launches that there are"
+        command = ["ddp-perf", "bisect", "--good", good, "--bad", "HEAD", "--case", case_id]
+        return why, shlex.join(command)
+    return f"see what changed since {settled.label}", f"git diff {good}"
 
 
 def _changed_cases(result: SuiteResult) -> set[str]:
