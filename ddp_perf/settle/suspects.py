@@ -29,16 +29,17 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fitting(waiting: Sequence[Suspect], left_s: float) -> list[Suspect]:
-    """Return the most suspicious cases of one reference that have room for a first look."""
+    """Return the most suspicious cases of one reference that have room for a first look.
+
+    One that has none, as its launches take long, leaves the time to those after it.
+    """
     batch: list[Suspect] = []
     left_s -= SERVERS_S
     for one in waiting:
-        if _code(one) != _code(waiting[0]):
-            continue
-        if MARGIN * one.first_look_s > left_s:
-            break
-        left_s -= MARGIN * one.first_look_s
-        batch.append(one)
+        room_s = MARGIN * one.first_look_s
+        if room_s <= left_s and (not batch or _code(one) == _code(batch[0])):
+            left_s -= room_s
+            batch.append(one)
     return batch
 
 

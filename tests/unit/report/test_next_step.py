@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.settled import Settled
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome
@@ -335,6 +336,18 @@ def test_a_settled_regression_shows_the_changes_since_the_commit_that_it_was_set
 
     assert step.command == "git diff 0123abcd4567"
     assert step.why == "see what changed since the session of 2026-01-01 (0123abcd)"
+
+
+def test_a_commit_that_was_found_is_shown():
+    found = make_finding(TWO, Outcome.REGRESSION)
+    culprit = Culprit(
+        kind="commit", name="5" * 40, probability=0.98, launches=9, seconds=30.0, why="launches"
+    )
+    settled = replace(SETTLED, searched=True, culprit=culprit)
+
+    step = step_after(session(found, settled={TWO.id: settled}), found)
+
+    assert step.command == "git show 555555555555"
 
 
 def test_a_search_without_a_culprit_goes_on_by_ddp_perf_bisect():
