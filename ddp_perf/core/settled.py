@@ -24,6 +24,6 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Site, ...] = ()  # edited ones that do more; the costliest first
     causes: tuple[str, ...] = ()  # what a slower case does otherwise, in words
     searched: bool = False  # the commits since were searched for the one that made it slower
-    culprit: Culprit | None = None  # which was found; None: not yet
+    culprit: Culprit | None = None  # that the search found; None: it found none, or there was none
     needed_s: float | None = None  # undecided: the time that would be enough
     problem: str | None = None  # why it could not be launched, or whose code was taken instead

@@ -154,7 +154,7 @@ def _to_the_cause(settled: Settled, good: str, case_id: str) -> tuple[str, str]:
     if settled.culprit is not None:
         return "see the commit that made it slower", f"git show {settled.culprit.name[:12]}"
     if settled.searched:
-        why = f"find the commit since {settled.label}; it goes on with the launches that there are"
+        why = f"find the commit since {settled.label}; the search keeps the launches that it has"
         command = ["ddp-perf", "bisect", "--good", good, "--bad", "HEAD", "--case", case_id]
         return why, shlex.join(command)
     return f"see what changed since {settled.label}", f"git diff {good}"

@@ -144,7 +144,7 @@ class SettledSuite:
         return newest is not None and self._changed(case, newest).is_nothing
 
     def _note_red_as_before(self, case: Case, known: Sequence[Reference]) -> None:
-        """Note what a search for its commit begins with: it may have found none, or go on."""
+        """Note the reference of a case that is red as before: the search for its commit goes on."""
         runnable = (one for one in known if one.obstacle(self._project.root) is None)
         reference = next(runnable, None)
         if reference is None or _not_here(case) is not None:
@@ -265,7 +265,7 @@ class SettledSuite:
 
 
 def worst_red(result: SuiteResult) -> tuple[Case, str] | None:
-    """Return the slowest case to search the commit of, with that of its reference, or None."""
+    """Return the slowest red case that has no search yet, with its reference's commit, or None."""
     found: list[tuple[float, Case, str]] = []
     for case_id, settled in result.settled.items():
         step = result.finding(case_id, STEP_TIME.name)
