@@ -251,14 +251,16 @@ class SettledSuite:
         settled = self.result.settled[case_id]
         self._note(case_id, msgspec.structs.replace(settled, searched=True, culprit=culprit))
 
-    def without_time(self, waiting: Sequence[Suspect]) -> None:
-        """Note the cases that the time did not suffice for."""
+    def without_time(self, waiting: Sequence[Suspect], *, spent_s: float) -> None:
+        """Note the cases that the time did not suffice for: it would need what they take, too."""
+        looks_s = 0.0
         for one in waiting:
+            looks_s += one.first_look_s
             settled = Settled(
                 reference=one.references[0].date,
                 label=one.references[0].label,
                 changed=one.changed.texts,
-                needed_s=MARGIN * (SERVERS_S + one.first_look_s),
+                needed_s=spent_s + MARGIN * (SERVERS_S + looks_s),
                 problem="there was no time for it",
             )
             self._note(one.case.id, settled)

@@ -135,7 +135,7 @@ class Settling:
             self._search(suite, end)
         finally:
             self._left_s -= self._clock() - began
-            suite.without_time(waiting)
+            suite.without_time(waiting, spent_s=self._request.budget_s - self._left_s)
             on_partial(suite.result)
 
     def _is_searchable(self, case: Case, good: str | None) -> bool:
