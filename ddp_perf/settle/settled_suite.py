@@ -252,10 +252,9 @@ class SettledSuite:
         self._note(case_id, msgspec.structs.replace(settled, searched=True, culprit=culprit))
 
     def without_time(self, waiting: Sequence[Suspect], *, spent_s: float) -> None:
-        """Note the cases that the time did not suffice for: it would need what they take, too."""
-        looks_s = 0.0
+        """Note the cases that the time did not suffice for, and the time that all would need."""
+        looks_s = sum(one.first_look_s for one in waiting)
         for one in waiting:
-            looks_s += one.first_look_s
             settled = Settled(
                 reference=one.references[0].date,
                 label=one.references[0].label,

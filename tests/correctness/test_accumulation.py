@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.correctness.training import (
+    FOUR,
     LAYER_ROUNDINGS,
     STEPS,
     TOLERANCES,
@@ -27,7 +28,7 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize("fields", STRATEGIES)
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 def test_micro_steps_equal_the_large_batch(trained, fields, world_size):
     accumulated = trained("Transformer", world_size, gradient_accumulation=3, **fields)
 

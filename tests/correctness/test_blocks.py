@@ -63,6 +63,7 @@ def test_checkpointing_without_named_blocks_is_refused(failure, tmp_path):
     assert "activation_checkpointing: the workload names no blocks" in found.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_compiled_model_trains_as_the_plain_one(trained, strategy):
     """Its blocks are of torch's own classes, which ``Module.compile`` does not compile."""

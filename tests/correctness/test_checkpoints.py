@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.correctness.training import STEPS, TOLERANCES, reference, relative_error
+from tests.correctness.training import FOUR, STEPS, TOLERANCES, reference, relative_error
 
 SAVED_AFTER = 2
 STRATEGIES = [
@@ -37,7 +37,7 @@ def saved(trained, tmp_path_factory):
     return save
 
 
-@pytest.mark.parametrize("world_size", [1, 4])
+@pytest.mark.parametrize("world_size", [1, FOUR])
 @pytest.mark.parametrize("fields", STRATEGIES)
 def test_training_from_a_checkpoint_equals_uninterrupted_one(trained, saved, fields, world_size):
     """The checkpoint includes momentum. Training continues on the next batches."""

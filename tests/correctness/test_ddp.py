@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.correctness.training import (
+    FOUR,
     STEPS,
     TOLERANCES,
     assert_equals_reference,
@@ -26,7 +27,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("model", ["Mlp", "Transformer"])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("world_size", [1, 2, FOUR])
 def test_ddp_equals_one_process_on_the_whole_batch(trained, model, world_size):
     assert_equals_reference(trained(model, world_size), reference(model), TOLERANCES["float64"])
 
@@ -61,7 +62,7 @@ def test_training_moves_the_parameters(trained):
     assert relative_error(trained("Mlp", 2).ranks[0].parameters[-1], start) > 0.1
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 @pytest.mark.parametrize("options", [{}, SMALL_BUCKETS], ids=["one_bucket", "many"])
 def test_all_ranks_end_with_the_same_bits(trained, world_size, options):
     assert_ranks_have_the_same_bits(

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from tests.correctness.training import (
+    FOUR,
     TOLERANCES,
     assert_equals_reference,
     assert_ranks_have_the_same_bits,
@@ -39,7 +40,7 @@ def unit_bytes(world_size, model="Transformer", itemsize=4):
     return blocks, rest
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("world_size", [1, 2, FOUR])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_fsdp_equals_one_process_on_the_whole_batch(trained, world_size, options):
     sharded = trained("Transformer", world_size, strategy="fsdp", fsdp=options)
@@ -57,7 +58,7 @@ def test_fsdp_and_ddp_train_alike(trained, model):
         assert relative_error(one, other) < TOLERANCES["float32"]
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_each_rank_stores_its_share_of_every_parameter(trained, world_size, options):
     sharded = trained("Transformer", world_size, strategy="fsdp", fsdp=options)
@@ -81,7 +82,7 @@ def test_all_ranks_gather_the_same_bits(trained, options):
     assert_ranks_have_the_same_bits(sharded)
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[-1]])
 def test_a_block_is_gathered_for_forward_and_for_backward(trained, world_size, options):
     """The rest of the model is gathered once and kept between forward and backward."""
@@ -142,6 +143,7 @@ def test_shards_are_on_the_device_unless_they_are_offloaded(trained, tier, offlo
     assert [rank.devices for rank in sharded.ranks] == [{device}, {device}]
 
 
+@pytest.mark.slow
 def test_sharding_saves_memory(launcher, case_of, tmp_path):
     """Parameters, gradients and momentum are 16 MiB each, and each rank stores half of them."""
 

@@ -34,7 +34,10 @@ SHORT = Schedule(
 
 
 def shipped():
-    """Yield the cases of several ranks of all CPU suites, with the first batch size of each."""
+    """Yield the cases of several ranks of all CPU suites, with the first batch size of each.
+
+    Techniques, and float16 on a CPU, are slow; ``test_hooks.py`` and others train each in short.
+    """
     seen = set()
     for case in load_cases(SUITES, Overrides()):
         work = {name: value for name, value in case.work().items() if name != "batch_size"}
@@ -42,7 +45,9 @@ def shipped():
         if case.trains and case.world_size > 1 and case.technique not in SWEPT and key not in seen:
             seen.add(key)
             short = msgspec.structs.replace(comparable(case), schedule=SHORT)
-            yield pytest.param(short, id=f"{case.suite}-{case.id}")
+            slow = case.technique is not None or case.precision == "fp16"
+            marks = [pytest.mark.slow] if slow else []
+            yield pytest.param(short, id=f"{case.suite}-{case.id}", marks=marks)
 
 
 def one_process(case, *, whole, steps=STEPS):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 
 from tests.correctness.training import (
+    FOUR,
     HOOK_ROUNDINGS,
     TOLERANCES,
     UNIT_ROUNDOFF,
@@ -35,14 +37,26 @@ ALL = [
     pytest.param({"kind": "powersgd", "rank": 2}, id="powersgd"),
     pytest.param({"kind": "topk", "ratio": 0.1}, id="topk_0.1"),
 ]
-DDP_OPTIONS = [
-    pytest.param({"static_graph": True}, id="static_graph"),
-    pytest.param({"gradient_as_bucket_view": True}, id="gradient_as_bucket_view"),
-]
+DDP_OPTIONS = ("static_graph", "gradient_as_bucket_view")
 
 
-@pytest.mark.parametrize("hook", EXACT)
-@pytest.mark.parametrize("world_size", [2, 4])
+def with_ranks(hooks):
+    """Return each hook with the ranks that it needs: groups of two need four ranks."""
+    ranks = {"hierarchical": 4}
+    return [
+        pytest.param(hook, ranks.get(hook["kind"], 2), id=one.id)
+        for one in hooks
+        for hook in one.values
+    ]
+
+
+def with_option(hooks):
+    """Return each hook with one option of DDP, in turn: pairs, since none knows of the other."""
+    options = itertools.cycle(DDP_OPTIONS)
+    return [pytest.param(*one.values, next(options), id=one.id) for one in hooks]
+
+
+@pytest.mark.parametrize(("hook", "world_size"), with_ranks(EXACT))
 def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY)
 
@@ -51,7 +65,7 @@ def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, worl
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[{"kind": kind}], dtype="float32")
     expected = reference("Transformer")
@@ -61,21 +75,19 @@ def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
 
 
 @pytest.mark.parametrize("wire", ["fp16", "bf16"])
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_a_hierarchical_hook_in_half_precision_is_within_rounding(trained, wire, world_size):
+def test_a_hierarchical_hook_in_half_precision_is_within_rounding(trained, wire):
     hook = {"kind": "hierarchical", "group_size": 2, "wire": wire}
-    hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+    hooked = trained("Transformer", 4, comm_hooks=[hook], ddp=MANY, dtype="float32")
     expected = reference("Transformer")
 
     assert_equals_reference(hooked, expected, HOOK_ROUNDINGS * UNIT_ROUNDOFF[wire])
     assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
 
 
-@pytest.mark.parametrize("hook", ALL)
-@pytest.mark.parametrize("options", DDP_OPTIONS)
-def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, options):
+@pytest.mark.parametrize(("hook", "option"), with_option(ALL))
+def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, option):
     plain = trained("Mlp", 2, comm_hooks=[hook])
-    changed = trained("Mlp", 2, comm_hooks=[hook], ddp=options)
+    changed = trained("Mlp", 2, comm_hooks=[hook], ddp={option: True})
 
     for actual, expected in zip(
         changed.ranks[0].parameters, plain.ranks[0].parameters, strict=True
@@ -83,8 +95,7 @@ def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, options):
         assert relative_error(actual, expected) < TOLERANCES["float64"]
 
 
-@pytest.mark.parametrize("hook", ALL)
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize(("hook", "world_size"), with_ranks(ALL))
 def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
 
@@ -114,7 +125,7 @@ def test_a_half_precision_hook_sends_half_the_bytes(trained, kind):
     ]
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 def test_top_k_sends_its_values_and_indices(trained, world_size):
     """Every rank gathers ⌈ratio·n⌉ of n values, and as many indices, from every rank."""
     hook = {"kind": "topk", "ratio": 0.1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.correctness.training import TOLERANCES, launch, relative_error
+from tests.correctness.training import FOUR, TOLERANCES, launch, relative_error
 from tests.correctness.workloads.models import build_model, global_batch, loss_of, optimizer_of
 from tests.correctness.workloads.uneven import BATCHES_OF_RANK_0, share
 
@@ -25,7 +25,7 @@ def gradients(launcher, case_of, tmp_path, world_size, **fields):
 
 
 @pytest.mark.parametrize("options", DDP_OPTIONS)
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 def test_a_rank_without_batches_counts_as_zero(launcher, case_of, tmp_path, world_size, options):
     """Under ``Join`` rank r has one batch more than rank r − 1; the mean is over all ranks."""
     ranks = gradients(launcher, case_of, tmp_path, world_size, ddp=options)

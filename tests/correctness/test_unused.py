@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.correctness.training import STEPS, TOLERANCES, reference, relative_error
+from tests.correctness.training import FOUR, STEPS, TOLERANCES, reference, relative_error
 from tests.correctness.workloads.models import build_model
 
 
@@ -14,7 +14,7 @@ def of_used(tensors):
 
 
 @pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, FOUR])
 def test_unused_parameters_stay_and_the_others_are_trained(trained, option, world_size):
     records = trained("PartlyUsed", world_size, ddp={option: True}).ranks
     start = dict(build_model("PartlyUsed", "float64").named_parameters())

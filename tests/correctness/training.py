@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import torch
 
 from ddp_perf.config.constraints import check_constraints
@@ -27,6 +28,8 @@ from tests.correctness.workloads.models import (
 
 ROOT = Path(__file__).parents[2]
 STEPS = 4
+
+FOUR = pytest.param(4, marks=pytest.mark.slow)  # ranks: two of them show most of what four do
 
 Tensors = dict[str, torch.Tensor]
 

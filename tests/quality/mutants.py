@@ -24,6 +24,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 LISTS = Path(__file__).parent / "data" / "mutants"
+SLOW_TOO = ("-q", "-m", "not perf and not work")
 COPIED = ("ddp_perf", "tests", "bench_configs", "baselines", "conftest.py", "pytest.ini")
 
 
@@ -75,7 +76,7 @@ def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
         report = copy / "report.xml"
         files = [f"tests/{name}" for name in mutant.tests]
         subprocess.run(
-            [sys.executable, "-m", "pytest", *files, "-q", *options, f"--junitxml={report}"],
+            [sys.executable, "-m", "pytest", *files, *SLOW_TOO, *options, f"--junitxml={report}"],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy)},
             stdout=subprocess.DEVNULL,

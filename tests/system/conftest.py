@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Imported here once: pytester removes what a run in this process imported from sys.modules, and
-# numpy cannot be imported a second time.
-import ddp_perf.session.measure.suite  # noqa: F401
+import tests.late_imports  # noqa: F401
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import LEASES
 from tests.builders import make_request

@@ -72,6 +72,7 @@ def end_after(launches, number, project, logs):
     return running.returncode, out, err
 
 
+@pytest.mark.slow
 def test_a_search_that_was_ended_twice_names_the_slower_commit_with_its_line(project, tmp_path):
     before = files_of(project)
     logs = tmp_path / "cache" / "ddp-perf" / "bisect"

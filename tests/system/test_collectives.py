@@ -72,6 +72,7 @@ def project(pytester, monkeypatch):
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", links=SUITE)
 
 
+@pytest.mark.slow
 def test_a_session_stores_judges_and_reports_collectives(project):
     saved = project.runpytest("--save-baseline")
     assert "4 cases: stored in" in saved.stdout.str()

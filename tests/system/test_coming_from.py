@@ -84,6 +84,7 @@ def test_the_page_has_rows_of_each_kind():
     assert len(TESTED) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", RUN, ids=title)
 def test_a_row_of_a_cpu_runs_as_written(output_of, row):
     assert row.commands, f"{row.there}: a row that is run has a command"

@@ -111,6 +111,7 @@ def scripts_of(name):
     return {one.partition("#")[0].strip() for block in run for one in block.commands}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_commands_of_a_page_run_as_written(project, tmp_path, name):
     root = tmp_path / "copy"

@@ -107,6 +107,7 @@ def test_a_slower_commit_is_red_and_its_line_is_named(repository):
     assert "own_workload.py" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_reverse_is_faster(repository):
     done = duel(repository, ".", "fast", "--budget", "10m", "--case", CASE)
 
@@ -114,6 +115,7 @@ def test_the_reverse_is_faster(repository):
     assert "FASTER" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_side_that_fails_is_reported_with_its_output(repository):
     done = duel(repository, "fast", "broken", "--budget", "10m")
 

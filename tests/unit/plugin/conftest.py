@@ -8,8 +8,7 @@ import datetime
 import msgspec
 import pytest
 
-# pytester forgets what a run in this process imported, and numpy refuses to come twice.
-import ddp_perf.session.measure.suite  # noqa: F401
+import tests.late_imports  # noqa: F401
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides

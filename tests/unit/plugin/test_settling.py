@@ -172,7 +172,7 @@ def test_too_little_time_names_the_time_that_is_enough(settled):
     done = settled.project.run("--ddp-settle=1s")
 
     assert "2 cases: not settled: there was no time for it; changed since then: " in shown(done)
-    assert "about 32 s would be enough" in shown(done)
+    assert "about 47 s would be enough" in shown(done)
 
 
 def improve(settled, *arguments):
