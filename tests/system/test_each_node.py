@@ -84,6 +84,7 @@ def session(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_each_node_launches_the_case_and_one_that_fails_is_named(session, monkeypatch, pytester):
     first, suite = session("--ddp-machine=fleet", "--save-baseline")
 
@@ -114,6 +115,7 @@ def test_each_node_launches_the_case_and_one_that_fails_is_named(session, monkey
     second.stdout.fnmatch_lines(["*--ddp-each-node*"])  # the command that measures it again
 
 
+@pytest.mark.slow
 def test_a_strict_session_without_a_test_of_its_nodes_is_red_if_one_fails(
     session, monkeypatch, pytester
 ):

@@ -69,6 +69,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_patched_package_is_found_among_five_differences(project, capfd):
     good = make_environment(project / "a", "1.0", rounds=60_000)
     bad = make_environment(project / "b", "2.0", rounds=400_000)

@@ -100,6 +100,7 @@ def test_a_slower_step_is_red_in_junit_with_its_figures(slowed):
     assert "interval" in message
 
 
+@pytest.mark.slow
 def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkeypatch):
     project, switch = slowed
     monkeypatch.chdir(project.path)
@@ -142,6 +143,7 @@ def levels(baseline):
     return {case_id: [one for one in found if one] for case_id, found in stored.items()}
 
 
+@pytest.mark.slow
 def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
     project, switch = slowed
     suite = project.path / "bench_configs" / "slowed.yaml"

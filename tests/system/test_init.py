@@ -88,6 +88,7 @@ def pytest_command(workflow):
     return command
 
 
+@pytest.mark.slow
 def test_the_workflows_of_the_page_store_a_session_and_check_a_pull_request(run, tmp_path):
     found = workflows()
     check = pytest_command(found["training-work.yml"])

@@ -51,6 +51,7 @@ def test_two_pods_train_together(launcher, cluster):
     assert cluster.left == []
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_evicted_ends_the_launch_by_its_name(launcher, cluster, tmp_path):
     now = tmp_path / "now"
     now.touch()
@@ -79,6 +80,7 @@ def session(cluster, pytester, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_session_launches_on_the_cluster_and_its_baseline_is_named_by_the_node(
     session, cluster, pytester
 ):

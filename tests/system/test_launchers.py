@@ -90,6 +90,7 @@ def test_a_daemon_of_a_rank_is_in_its_family_and_ends_with_the_launch(
         assert not Path(f"/proc/{daemon}").exists()
 
 
+@pytest.mark.slow
 def test_on_one_node_the_rendezvous_is_a_private_file_and_no_port(torchrun, request_of, tmp_path):
     note = tmp_path / "rendezvous"
 
@@ -107,8 +108,8 @@ def test_the_versions_are_those_of_the_forkserver(torchrun, launcher):
     ("fault", "kind", "words"),
     [
         ("raise", "exception", "ValueError: the data are broken"),
-        ("os-exit", "exit", "exited with code 3"),
-        ("kill", "signal", "killed by SIGKILL"),
+        pytest.param("os-exit", "exit", "exited with code 3", marks=pytest.mark.slow),
+        pytest.param("kill", "signal", "killed by SIGKILL", marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_fails_is_named_with_its_cause(torchrun, request_of, fault, kind, words):
@@ -122,6 +123,7 @@ def test_a_rank_that_fails_is_named_with_its_cause(torchrun, request_of, fault, 
     assert f"about to {fault}" in outcome.output
 
 
+@pytest.mark.slow
 def test_a_silent_rank_is_found_by_its_deadline(torchrun, request_of, tmp_path):
     request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
 
@@ -150,6 +152,7 @@ def test_two_nodes_measure_one_launch(two_nodes, request_of):
     assert places[0].cores == places[1].cores  # each is the first rank of its node
 
 
+@pytest.mark.slow
 def test_the_node_of_a_killed_rank_is_named(two_nodes, request_of):
     outcome = two_nodes.launch(over_two_nodes(request_of("faulty:build", {"fault": "kill"})))
 
@@ -157,6 +160,7 @@ def test_the_node_of_a_killed_rank_is_named(two_nodes, request_of):
     assert outcome.node in ("first", "second")  # torchrun chooses which one has rank 1
 
 
+@pytest.mark.slow
 def test_the_node_of_a_hung_rank_is_named(two_nodes, request_of):
     request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
 
@@ -167,6 +171,7 @@ def test_the_node_of_a_hung_rank_is_named(two_nodes, request_of):
     assert "step 8 of 12" in outcome.detail
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named_at_once(request_of):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -183,6 +188,7 @@ def test_a_port_in_use_is_named_at_once(request_of):
     )
 
 
+@pytest.mark.slow
 def test_options_in_the_environment_of_a_training_job_change_no_launch(
     torchrun, request_of, monkeypatch
 ):
@@ -252,6 +258,7 @@ def start(tmp_path):
     os.close(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["sleeping", "in-a-collective"])
 def test_sigkill_of_the_driver_ends_torchrun_and_ranks(start, state):
     driver, pids = start(state)
@@ -267,6 +274,7 @@ def test_sigkill_of_the_driver_ends_torchrun_and_ranks(start, state):
         running -= ended
 
 
+@pytest.mark.slow
 def test_an_interrupted_driver_ends_torchrun_and_ranks_before_itself(start):
     driver, pids = start("sleeping")
 
@@ -276,6 +284,7 @@ def test_an_interrupted_driver_ends_torchrun_and_ranks_before_itself(start):
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.slow
 def test_a_session_by_torchrun_has_the_ids_and_the_structures_of_the_forkserver(
     pytester, monkeypatch
 ):

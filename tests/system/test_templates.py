@@ -125,6 +125,7 @@ def wider(text):
     return text.replace("hidden_dim: 64", "hidden_dim: 32")
 
 
+@pytest.mark.slow
 def test_a_pull_request_that_changes_no_step_is_green_with_a_summary(forge):
     branch(forge, lambda text: text)
 
@@ -148,6 +149,7 @@ def test_a_pull_request_that_changes_the_steps_is_red_with_annotations(forge):
     assert meant.code == 0, meant.output
 
 
+@pytest.mark.slow
 def test_a_case_that_the_base_has_not_stored_is_not_green(forge):
     """The head stores nothing: otherwise a renamed case would be its own baseline."""
     branch(
@@ -281,6 +283,7 @@ def propose(forge, reason=""):
     return run_github(forge, "baselines.yml", "propose", expressions)
 
 
+@pytest.mark.slow
 def test_each_night_is_proposed_in_one_pull_request_until_it_is_merged(forge):
     first, proposed = night(forge), propose(forge)
     assert first.code == 0, first.output
@@ -443,6 +446,7 @@ def test_a_night_that_is_not_green_has_an_issue_by_its_exit_code(forge, code, ti
 SERVER = "https://oauth2:secret@forge.example/owner/project.git"
 
 
+@pytest.mark.slow
 def test_the_jobs_of_gitlab_check_measure_and_propose(forge):
     branch(forge, wider)
     wide = forge.head("change")

@@ -61,6 +61,7 @@ def next_command(shown):
     return shown.splitlines()[-1].removeprefix("next: ")
 
 
+@pytest.mark.slow
 def test_from_a_script_alone_to_a_stored_session_by_the_commands_that_are_printed(directory):
     first = run(f"ddp-perf try train.py {SHORT} --world-sizes 1,2 -- --batch-size 16", directory)
     assert "effi-" in first

@@ -141,6 +141,7 @@ def test_a_step_on_two_hosts_is_that_of_two_ranks_on_one(measured, launcher, hos
     assert {host for _, host in places} == set(hosts.names)
 
 
+@pytest.mark.slow
 def test_exposed_communication_grows_as_bytes_over_the_rate_of_the_link(measured):
     expected = WIDE_BYTES / SLOW - WIDE_BYTES / FAST
 
@@ -155,6 +156,7 @@ def test_exposed_communication_grows_as_bytes_over_the_rate_of_the_link(measured
     assert as_expected(fast, slow)
 
 
+@pytest.mark.slow
 def test_a_hook_of_half_the_bytes_saves_half_of_the_time_on_the_link(measured):
     half_case = wide_case(comm_hooks=[{"kind": "fp16"}])
     expected = WIDE_BYTES / 2 / SLOW
@@ -170,6 +172,7 @@ def test_a_hook_of_half_the_bytes_saves_half_of_the_time_on_the_link(measured):
     assert as_expected(plain, half)
 
 
+@pytest.mark.slow
 def test_a_hierarchical_all_reduce_sends_less_over_the_link_than_a_ring(measured):
     """A ring of 2 × 2 ranks sends 1.5 × the bytes in each direction, the hierarchical one 1 ×."""
     (ring_case,) = sleeping_cases(4)
@@ -185,6 +188,7 @@ def test_a_hierarchical_all_reduce_sends_less_over_the_link_than_a_ring(measured
     assert hook < ring
 
 
+@pytest.mark.slow
 def test_a_fit_on_one_host_predicts_two_within_its_band(measured):
     """Both ranks of a host send over its loopback, so that each has half of its rate."""
     within = 1.4 * BETWEEN
@@ -220,6 +224,7 @@ def test_a_fit_on_one_host_predicts_two_within_its_band(measured):
     assert band.low < given_s < band.high
 
 
+@pytest.mark.slow
 def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts, monkeypatch):
     """As srun and mpirun start them: with RANK, WORLD_SIZE and MASTER_ADDR alone."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -251,6 +256,7 @@ def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts
         assert f"node {node} ({name})" in outputs[0]
 
 
+@pytest.mark.slow
 def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on_hosts):
     """This is the last test of the hosts: it leaves their link cut."""
     request = make_request(
