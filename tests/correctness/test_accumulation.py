@@ -17,13 +17,23 @@ from tests.correctness.training import (
 
 STRATEGIES = [
     pytest.param({"strategy": "ddp"}, id="ddp"),
-    pytest.param({"ddp": {"static_graph": True}}, id="static_graph"),
-    pytest.param({"ddp": {"gradient_as_bucket_view": True}}, id="bucket_view"),
+    pytest.param({"ddp": {"static_graph": True}}, id="static_graph", marks=pytest.mark.slow),
+    pytest.param(
+        {"ddp": {"gradient_as_bucket_view": True}}, id="bucket_view", marks=pytest.mark.slow
+    ),
     pytest.param({"comm_hooks": [{"kind": "hierarchical", "group_size": 2}]}, id="hierarchical"),
     pytest.param({"comm_hooks": [{"kind": "topk", "ratio": 1.0}]}, id="topk"),
     pytest.param({"strategy": "fsdp"}, id="fsdp"),
-    pytest.param({"strategy": "fsdp", "fsdp": {"reshard_after_forward": False}}, id="no_reshard"),
-    pytest.param({"strategy": "fsdp", "fsdp": {"cpu_offload": True}}, id="cpu_offload"),
+    pytest.param(
+        {"strategy": "fsdp", "fsdp": {"reshard_after_forward": False}},
+        id="no_reshard",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        {"strategy": "fsdp", "fsdp": {"cpu_offload": True}},
+        id="cpu_offload",
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

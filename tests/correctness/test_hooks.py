@@ -84,6 +84,7 @@ def test_a_hierarchical_hook_in_half_precision_is_within_rounding(trained, wire)
     assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hook", "option"), with_option(ALL))
 def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, option):
     plain = trained("Mlp", 2, comm_hooks=[hook])

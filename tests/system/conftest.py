@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 import tests.late_imports  # noqa: F401
+from ddp_perf.duel import sources
+from ddp_perf.session.measure import launchers
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import LEASES
 from tests.builders import make_request
+from tests.packages_once import versions_once
 from tests.slurm_cluster import slurm_cluster
+from tests.warm_launcher import WarmLauncher
 
 WORKLOADS = Path(__file__).parent / "workloads"
 
@@ -25,6 +29,23 @@ def leases(tmp_path_factory):
         if not find_gpus().gpus:
             patch.setenv(LEASES, str(tmp_path_factory.mktemp("leases")))
         yield
+
+
+@pytest.fixture(scope="session")
+def warm_launcher():
+    launcher = WarmLauncher()
+    yield launcher
+    launcher.end()
+
+
+@pytest.fixture(autouse=True)
+def _inner_sessions_read_packages_once(monkeypatch):
+    monkeypatch.setattr(sources, "versions_behind", versions_once)
+
+
+@pytest.fixture(autouse=True)
+def _inner_sessions_share_servers(warm_launcher, monkeypatch):
+    monkeypatch.setattr(launchers, "ForkserverLauncher", lambda: warm_launcher)
 
 
 @pytest.fixture

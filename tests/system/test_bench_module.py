@@ -118,6 +118,7 @@ def as_two_nodes(start):
     return run
 
 
+@pytest.mark.slow
 def test_two_torchruns_are_two_nodes(as_two_nodes):
     codes, out, error = as_two_nodes((), ())
 
@@ -128,6 +129,7 @@ def test_two_torchruns_are_two_nodes(as_two_nodes):
     assert block_of(out)["Config"].endswith("nodes=2")
 
 
+@pytest.mark.slow
 def test_a_node_with_other_flags_ends_all_nodes_and_names_the_flag(as_two_nodes):
     codes, out, error = as_two_nodes(("--num-layers=2",), ("--num-layers=3",))
 

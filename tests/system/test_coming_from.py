@@ -93,6 +93,7 @@ def test_a_row_of_a_cpu_runs_as_written(output_of, row):
         assert "nothing was measured" not in output, output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", COLLECTED, ids=title)
 def test_a_row_of_gpus_collects_a_case_of_that_many_ranks(project, row):
     commands = [command for command in row.commands if "pytest" in command]
@@ -137,6 +138,7 @@ def selected(functions):
     return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TESTED, ids=title)
 def test_a_row_names_tests_that_this_session_runs(row, functions, selected):
     """Each is collected, asserts something, and is not skipped or expected to fail everywhere.

@@ -178,6 +178,7 @@ def test_the_error_of_a_counted_rank_has_the_users_frames_and_its_output(launche
     assert "about to raise" in failure.output
 
 
+@pytest.mark.slow
 def test_a_counted_rank_that_hangs_is_ended_after_the_deadline_of_the_start(launcher):
     failure = failure_of(launcher, faulty("hang", start_deadline_s=5, step_deadline_s=1))
 

@@ -49,6 +49,11 @@ filterwarnings =
 """
 
 
+@pytest.fixture(autouse=True)
+def _inner_sessions_share_servers():
+    """They do not: the workload opens a file of the directory in which its server was started."""
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """A project whose own workload has a stored baseline, measured once."""

@@ -389,6 +389,7 @@ def test_slow_downs_are_a_proof_if_each_has_the_requested_size(tmp_path):
     assert not read_slow_downs(tmp_path).ok
 
 
+@pytest.mark.slow
 def test_doctor_is_a_proof_on_any_machine_with_a_runtime(prove):
     doctor = next(proof for proof in PROOFS if proof.name == "doctor")
 
@@ -405,6 +406,7 @@ def test_an_unknown_proof_is_a_usage_error(capsys):
     assert "invalid choice: 'everything'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_python_with_all_packages_is_used_without_a_venv(tmp_path):
     shutil.copytree(ROOT / "ci", tmp_path / "ci")
     (tmp_path / "tests" / "quality").mkdir(parents=True)

@@ -184,6 +184,7 @@ def test_injected_memory_is_used_by_every_rank(ranks):
     assert after.peak_memory - before.peak_memory >= 60 << 20
 
 
+@pytest.mark.slow
 def test_an_injected_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
     size = {"width": 512, "batch_sizes": [128], "world_sizes": [1], "steps": 100}
     after = ranks("cpu-hog:3", **size)

@@ -243,6 +243,7 @@ def test_ranks_that_hang_report_their_last_collectives(launcher, request_of, tmp
         assert entries[-1]["profiling_name"] == "gloo:all_reduce"
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_reaches_its_first_step_is_a_hang(launcher, request_of):
     model = {"fault": "hang", "at_step": 1}
     request = request_of("faulty:build", model, start_deadline_s=6)

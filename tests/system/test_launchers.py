@@ -74,7 +74,7 @@ def test_torchrun_measures_what_the_forkserver_measures(torchrun, launcher, requ
     }
 
 
-@pytest.mark.parametrize("kind", ["launcher", "torchrun"])
+@pytest.mark.parametrize("kind", ["launcher", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_a_daemon_of_a_rank_is_in_its_family_and_ends_with_the_launch(
     kind, request, request_of, tmp_path
 ):

@@ -108,6 +108,7 @@ def _first_line(output):
     return next(line for line in output.splitlines() if line.startswith("ddp: "))
 
 
+@pytest.mark.slow
 def test_seven_nights_measure_every_case_and_each_of_them_the_core(machine):
     nights = []
     for day in range(7):

@@ -31,7 +31,15 @@ def launcher():
         yield launcher
 
 
-@pytest.mark.parametrize("workload", ["mlp", "text_transformer", "distilbert", "resnet50"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "mlp",
+        "distilbert",
+        pytest.param("text_transformer", marks=pytest.mark.slow),
+        pytest.param("resnet50", marks=pytest.mark.slow),
+    ],
+)
 def test_the_forkserver_serves_without_initialising_cuda(launcher, workload):
     if workload in ("distilbert", "resnet50"):
         pytest.importorskip("transformers")

@@ -118,7 +118,16 @@ def _all_end(descriptors, within_s):
     return True
 
 
-@pytest.mark.parametrize("state", ["training", "loading", "sleeping", "stopped", "in-a-collective"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "training",
+        "stopped",
+        pytest.param("loading", marks=pytest.mark.slow),
+        pytest.param("sleeping", marks=pytest.mark.slow),
+        pytest.param("in-a-collective", marks=pytest.mark.slow),
+    ],
+)
 def test_sigkill_of_the_driver_ends_server_and_ranks(start, state):
     driver, _, descriptors = start(state)
     driver.kill()
@@ -170,7 +179,9 @@ def test_an_interrupt_ends_what_runs_in_a_command(start, tmp_path):
     assert not list(tmp_path.glob("ddp-perf-*"))
 
 
-@pytest.mark.parametrize("state", ["training", "in-a-collective"])
+@pytest.mark.parametrize(
+    "state", ["training", pytest.param("in-a-collective", marks=pytest.mark.slow)]
+)
 def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(start, state):
     driver, server, descriptors = start(state, step_deadline_s=5)
 

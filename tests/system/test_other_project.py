@@ -201,6 +201,7 @@ def test_without_transformers_its_cases_are_skipped_with_the_command(project, mo
     result.stdout.fnmatch_lines(["*distilbert needs no_such_package: pip install transformers*"])
 
 
+@pytest.mark.slow
 def test_a_structure_is_stored_once_and_checked_on_another_machine(project, monkeypatch):
     """What a pull request needs: one launch, no quiet machine, and a file in the repository."""
     shutil.copytree(REPOSITORY / "tests" / "perf", project.path / "tests" / "perf")

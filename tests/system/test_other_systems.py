@@ -37,7 +37,7 @@ for arguments in json.load(sys.stdin):
 """
 
 
-@pytest.fixture(params=list(NAMES))
+@pytest.fixture(params=["darwin", pytest.param("win32", marks=pytest.mark.slow)])
 def system(request):
     return request.param
 

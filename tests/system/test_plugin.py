@@ -228,6 +228,7 @@ def test_a_suite_whose_launches_all_failed_is_not_measured_again_for_each_item(p
     assert result.stdout.str().count("ddp: tiny: 4 launches") == 1
 
 
+@pytest.mark.slow
 def test_a_baseline_of_one_launch_is_not_accepted(project):
     path = project.path / "bench_configs" / "tiny.yaml"
     path.write_text(path.read_text() + "tolerances: {step_time: 0.9}\n")  # however busy it is

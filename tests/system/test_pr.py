@@ -131,6 +131,7 @@ def test_a_set_up_that_fails_is_3(pr):
     assert pr().returncode == 3
 
 
+@pytest.mark.slow
 def test_a_case_without_counts_is_undecided_until_they_are_stored(pr):
     pr.pytest(REAL.format(python=sys.executable))
     (pr.root / "pytest.ini").write_text(INI)

@@ -70,6 +70,7 @@ def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(pro
     assert all(case_id in compared.stdout for case_id in suite["measurements"])
 
 
+@pytest.mark.slow
 def test_the_second_session_decides_memory_and_structure_and_states_what_it_rules_out(
     pytester, monkeypatch
 ):

@@ -123,6 +123,7 @@ def duel(root, *arguments):
     return run(root, "-c", "from ddp_perf.cli.app import app; app()", "duel", *arguments)
 
 
+@pytest.mark.slow
 def test_a_revision_whose_script_imports_a_slower_module_is_red(repository):
     done = duel(repository, "fast", "--budget", "10m", "--json")
 

@@ -109,6 +109,7 @@ def edited(project):
     return screen, results["suites"][0], project, f"train.py:{line} (1 backward pass, 1 optimizer)"
 
 
+@pytest.mark.slow
 def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
     _, result, path, _ = edited
     failed = {
@@ -125,6 +126,7 @@ def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
     assert min(probe["phases"]["data"]) >= WAIT_S
 
 
+@pytest.mark.slow
 def test_the_screens_state_nothing_that_a_script_does_not_have(edited):
     screen, _, path, step = edited
     page = (path / "page" / "index.html").read_text(encoding="utf-8")

@@ -82,6 +82,7 @@ def test_a_server_that_a_command_starts_runs_it_with_its_neighbour(forked):
     assert first.digest == second.digest
 
 
+@pytest.mark.slow
 def test_torchrun_runs_it(script_request, forked, tmp_path):
     request = msgspec.structs.replace(script_request, output=str(tmp_path))
 

@@ -81,6 +81,7 @@ def sessions(pytester, monkeypatch, tmp_path):
     return Sessions(pytester)
 
 
+@pytest.mark.slow
 def test_an_edit_is_red_with_its_line_and_green_once_it_is_taken_back(sessions):
     done, _ = sessions.run("--save-baseline")
     assert sessions.newest()["tree"]

@@ -190,6 +190,7 @@ def test_a_failure_in_a_rank_is_described_as_ever(wrapped, request_of):
     assert "the data are broken" in failure.detail
 
 
+@pytest.mark.slow
 def test_a_relay_that_is_killed_or_stopped_is_replaced(wrapped, relayed):
     killed, stopped = (
         wrapped.launch(relayed(sent="SIGKILL")),

@@ -142,6 +142,7 @@ def test_a_stored_step_stays_green_and_an_added_clone_is_red_by_its_line_until_a
     assert "a copy, see #12" in file.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_count_what_one_process_counts_and_store_it_together(project, stored):
     (alone,) = stored.stored()
 
@@ -219,8 +220,8 @@ def test_ranks_that_would_wait_for_each_other_fail_with_both_named(shown):
     ("workers", "how"),
     [
         pytest.param((), signal.SIGINT, id="alone"),  # SIGTERM of one process: test_plugin.py
-        pytest.param(("-n", "2"), signal.SIGINT, id="xdist"),
-        pytest.param(("-n", "2"), signal.SIGTERM, id="xdist-terminated"),
+        pytest.param(("-n", "2"), signal.SIGINT, marks=pytest.mark.slow, id="xdist"),
+        pytest.param(("-n", "2"), signal.SIGTERM, marks=pytest.mark.slow, id="xdist-terminated"),
     ],
 )
 def test_a_session_that_is_ended_leaves_no_process(project, workers, how):

@@ -13,6 +13,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.duel import sources
 from ddp_perf.plugin import session as plugin_session
 from ddp_perf.session.measure import launchers, machine
 from ddp_perf.session.results_file import read_results
@@ -25,6 +26,7 @@ from tests.builders import (
     make_launch,
     make_session,
 )
+from tests.packages_once import versions_once
 from tests.projects import TINY, make_project
 
 JITTER = (1.0, 1.004, 0.996)
@@ -148,6 +150,7 @@ def project(pytester, monkeypatch):
         return project.launchers[-1]
 
     monkeypatch.setattr(launchers, "ForkserverLauncher", launcher)
+    monkeypatch.setattr(sources, "versions_behind", versions_once)
     monkeypatch.setattr(plugin_session, "find_capacity", lambda: project.capacity)
     monkeypatch.setattr(machine, "machine_lease", lambda **_: contextlib.nullcontext())
     return project

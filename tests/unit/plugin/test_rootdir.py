@@ -27,7 +27,11 @@ def collect(pytester, monkeypatch):
 
 @pytest.mark.parametrize(
     ("option", "path"),
-    [("--ddp-report", REPORT), ("--ddp-json", RESULTS), ("--ddp-config", SUITE)],
+    [
+        ("--ddp-report", REPORT),
+        pytest.param("--ddp-json", RESULTS, marks=pytest.mark.slow),
+        pytest.param("--ddp-config", SUITE, marks=pytest.mark.slow),
+    ],
 )
 def test_a_path_that_misleads_pytest_is_refused_with_the_form_that_does_not(collect, option, path):
     refused = collect(option, f"../{path}")

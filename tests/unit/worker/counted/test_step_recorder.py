@@ -137,6 +137,7 @@ def test_micro_steps_add_up(directory, linear):
     assert work.memory.saved == linear.memory.saved
 
 
+@pytest.mark.slow
 def test_ten_steps_in_a_row_have_equal_records(directory):
     """Also with dropout, a batch for each step, and AdamW, which reads its step count."""
     write_workload(directory, VARIED)
