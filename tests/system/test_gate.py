@@ -190,6 +190,7 @@ def test_one_more_collective_fails_the_structure_exactly(slowed):
     assert "1 all_reduce of 4,096 bytes (float32) more a step" in failures["test_structure"]
 
 
+@pytest.mark.slow
 def test_changed_work_is_incomparable_and_a_changed_override_has_no_baseline(slowed):
     project, _ = slowed
     path = project.path / "bench_configs" / "slowed.yaml"

@@ -263,6 +263,7 @@ def test_the_pace_is_measured_by_a_launch_of_each_number_of_ranks():
     )
 
 
+@pytest.mark.slow
 def test_launches_of_tests_are_as_many_as_the_tests_that_a_machine_of_eight_gpus_runs():
     wanted = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu"]
     done = subprocess.run(

@@ -136,6 +136,7 @@ def test_a_silent_rank_is_found_by_its_deadline(torchrun, request_of, tmp_path):
     assert json.loads((tmp_path / "rank0.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_killed_torchrun_is_reported(torchrun, request_of):
     outcome = torchrun.launch(request_of("faulty:build", {"fault": "kill-server"}))
 

@@ -320,6 +320,7 @@ def test_artifacts_that_cannot_be_written_are_not_red(nightly):
     assert nightly("--tier", "cpu").returncode == pytest.ExitCode.INTERNAL_ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size",
     [

@@ -135,6 +135,7 @@ def test_sigkill_of_the_driver_ends_server_and_ranks(start, state):
     assert _all_end(descriptors, within_s=60)
 
 
+@pytest.mark.slow
 def test_the_next_driver_removes_the_files_of_one_ended_by_sigkill(start, tmp_path):
     driver, _, descriptors = start("training")
     (left,) = tmp_path.glob("ddp-perf-*")
@@ -162,7 +163,7 @@ def test_an_interrupt_ends_server_and_ranks(start, tmp_path):
 _COMMAND = f"sh -c 'PATH={Path(sys.executable).parent}:$PATH; {{command}}; exit $?'"
 
 
-@pytest.mark.parametrize("state", ["training", "stopped"])
+@pytest.mark.parametrize("state", ["training", pytest.param("stopped", marks=pytest.mark.slow)])
 def test_sigkill_of_the_driver_ends_what_runs_in_a_command(start, state):
     driver, _, descriptors = start(state, 60, _COMMAND)
     assert len(descriptors) == 5  # two ranks, a forkserver, the relay, the shell
@@ -179,6 +180,7 @@ def test_an_interrupt_ends_what_runs_in_a_command(start, tmp_path):
     assert not list(tmp_path.glob("ddp-perf-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state", ["training", pytest.param("in-a-collective", marks=pytest.mark.slow)]
 )

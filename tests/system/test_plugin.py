@@ -304,6 +304,7 @@ def test_sigterm_ends_a_session_as_an_interrupt_does_and_is_named(amid_launches)
     assert b"Traceback" not in output
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_ends_a_session_at_once(project):
     """A hook hangs after the first SIGTERM, like a disk that does not answer."""
     project.makeconftest(

@@ -286,6 +286,7 @@ def test_a_script_without_a_private_directory_writes_where_it_says(launch, tmp_p
     assert (rank.script.own_files, rank.script.changed_files) == ((), ())
 
 
+@pytest.mark.slow
 def test_a_script_runs_under_torchrun_too(launch, tmp_path):
     """torchrun sets the variables that a forked rank has; the tree is in its node's directory."""
     measured(launch(SAVING, files=FILES, scratch=True))

@@ -141,6 +141,7 @@ def test_the_screens_state_nothing_that_a_script_does_not_have(edited):
         assert "fp32" not in text
 
 
+@pytest.mark.slow
 def test_the_cases_have_the_marks_and_metrics_of_the_suite(project):
     listed = run(project, "--collect-only", "-q", "--ddp-batch-sizes=8,16")
 

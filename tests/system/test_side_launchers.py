@@ -114,6 +114,7 @@ def _required(name, found):
                 _required(re.match(r"[\w.-]+", line)[0], found)
 
 
+@pytest.mark.slow
 def test_server_rank_and_count_import_only_what_is_listed(tmp_path):
     found = {}
     _required("torch", found)

@@ -160,6 +160,7 @@ def test_workers_of_xdist_count_what_one_process_counts_and_store_it_together(pr
     assert project.processes() == []
 
 
+@pytest.mark.slow
 def test_two_projects_count_at_the_same_time(project, tmp_path):
     wide = Project(tmp_path / "wide")
     (wide.path / "bench_configs" / "ours.yaml").write_text(SUITE.replace("16}", "32}"))

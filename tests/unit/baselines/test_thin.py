@@ -289,6 +289,7 @@ def test_the_newest_session_and_those_that_inform_are_never_dropped(sessions):
         assert set(dates_of(history.informing[-INFORMING:])) <= kept
 
 
+@pytest.mark.slow
 @given(series())
 def test_appending_one_by_one_keeps_the_same_sessions_as_thinning_at_the_end(sessions):
     def append(case, session):

@@ -102,7 +102,9 @@ def share(outcome, outcomes):
     return np.mean([[one is outcome for one in row] for row in outcomes])
 
 
-@pytest.mark.parametrize(("factor", "least"), [(1.05, 0.95), (1.10, 1.0)])
+@pytest.mark.parametrize(
+    ("factor", "least"), [(1.05, 0.95), pytest.param(1.10, 1.0, marks=pytest.mark.slow)]
+)
 def test_a_slow_down_stays_red_for_weeks_and_is_green_once_it_is_mended(factor, least):
     slow, mended = [], []
     for gate in gates():
@@ -181,7 +183,10 @@ class FollowingGate(Gate):
             super().store(result, accept=accept)
 
 
-@pytest.mark.parametrize("moved", [0.8, 0.9, 0.94])
+@pytest.mark.parametrize(
+    "moved",
+    [pytest.param(0.8, marks=pytest.mark.slow), pytest.param(0.9, marks=pytest.mark.slow), 0.94],
+)
 def test_a_control_that_moved_alone_for_eight_days_makes_no_case_red(moved):
     outcomes, after = [], []
     for seed in SEEDS:
@@ -349,7 +354,10 @@ def formed_slower(seed, after):
     return [gate(1.10) for _ in range(15)]
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "after",
+    [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4],
+)
 def test_a_slow_down_while_the_reference_forms_is_red_at_last_and_stays_red(after):
     """It begins with the second to the fifth session."""
     for seed in SEEDS:

@@ -228,6 +228,7 @@ def test_sides_without_a_difference_are_refused(tmp_path):
         find_differences(make_side(tmp_path), make_side(tmp_path))
 
 
+@pytest.mark.slow
 def test_probes_of_a_tree_or_an_environment_that_changed_are_made_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     (tmp_path / "project").mkdir()

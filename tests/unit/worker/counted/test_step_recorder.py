@@ -231,6 +231,7 @@ def test_sparse_gradients_are_reduced_by_their_values(directory, group):
     assert [one.bytes for one in work.collectives] == [8 * 3 * 4]
 
 
+@pytest.mark.slow
 def test_another_process_has_an_equal_record(directory):
     write_workload(directory, VARIED)
     here = record(directory)
