@@ -28,8 +28,7 @@ EXACT = [
     pytest.param({"kind": "hierarchical", "group_size": 2}, id="hierarchical"),
     pytest.param({"kind": "hierarchical", "group_size": 2, "ratio": 1.0}, id="hierarchical_topk"),
 ]
-ALL = [
-    *EXACT,
+ROUNDED = [
     pytest.param({"kind": "hierarchical", "group_size": 2, "wire": "fp16"}, id="hierarchical_fp16"),
     pytest.param({"kind": "powersgd", "rank": 2, "wire": "bf16"}, id="powersgd_bf16"),
     pytest.param({"kind": "fp16"}, id="fp16"),
@@ -37,14 +36,15 @@ ALL = [
     pytest.param({"kind": "powersgd", "rank": 2}, id="powersgd"),
     pytest.param({"kind": "topk", "ratio": 0.1}, id="topk_0.1"),
 ]
+ALL = [*EXACT, *ROUNDED]
 DDP_OPTIONS = ("static_graph", "gradient_as_bucket_view")
 
 
-def with_ranks(hooks):
+def with_ranks(hooks, *marks):
     """Return each hook with the ranks that it needs: groups of two need four ranks."""
     ranks = {"hierarchical": 4}
     return [
-        pytest.param(hook, ranks.get(hook["kind"], 2), id=one.id)
+        pytest.param(hook, ranks.get(hook["kind"], 2), id=one.id, marks=marks)
         for one in hooks
         for hook in one.values
     ]
@@ -96,7 +96,9 @@ def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, option):
         assert relative_error(actual, expected) < TOLERANCES["float64"]
 
 
-@pytest.mark.parametrize(("hook", "world_size"), with_ranks(ALL))
+@pytest.mark.parametrize(
+    ("hook", "world_size"), [*with_ranks(EXACT), *with_ranks(ROUNDED, pytest.mark.slow)]
+)
 def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
 

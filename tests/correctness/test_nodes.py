@@ -15,6 +15,8 @@ from tests.correctness.training import (
 )
 from tests.correctness.workloads.models import build_model
 
+pytestmark = pytest.mark.slow
+
 MANY = {"bucket_cap_mb": 0.001}
 HOOK = {"kind": "hierarchical", "group_size": "node"}
 

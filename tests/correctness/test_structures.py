@@ -63,6 +63,7 @@ def shipped():
     return lambda case: known_structure(case, store.load_structures(case.suite))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "technique", "ranks"),
     [

@@ -17,6 +17,8 @@ from ddp_perf.workloads.workload import BuildContext
 from tests.correctness.one_process import allocated
 from tests.correctness.workloads import own
 
+pytestmark = pytest.mark.slow
+
 LLAMA_3_8B = {
     "vocab_size": 128_256,
     "d_model": 4096,

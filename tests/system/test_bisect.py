@@ -103,6 +103,7 @@ def test_a_search_that_was_ended_twice_names_the_slower_commit_with_its_line(pro
     assert files_of(project) == before
 
 
+@pytest.mark.slow
 def test_the_only_commit_that_touches_the_case_is_named_without_a_launch(tmp_path, monkeypatch):
     repository = RowsRepository(commits=32, slow=21, more=12, touching=frozenset({21}), ranks=2)
     project = written(repository, tmp_path, monkeypatch)

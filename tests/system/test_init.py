@@ -52,6 +52,7 @@ def run(tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_the_printed_command_stores_and_the_second_session_judges(run):
     command = run("ddp-perf init").splitlines()[-1].removeprefix("next: ")
 

@@ -37,6 +37,7 @@ def launcher(cluster):
         yield launcher
 
 
+@pytest.mark.slow
 def test_two_pods_train_together(launcher, cluster):
     runtime, capacity = launcher.runtime(), launcher.capacity()
     result = launcher.launch(LaunchRequest(case=make_case(nodes=2), round=0))

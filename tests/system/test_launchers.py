@@ -49,6 +49,7 @@ def over_two_nodes(request):
     return msgspec.structs.replace(request, case=msgspec.structs.replace(request.case, nodes=2))
 
 
+@pytest.mark.slow
 def test_torchrun_measures_what_the_forkserver_measures(torchrun, launcher, request_of, tmp_path):
     request = msgspec.structs.replace(
         request_of("faulty:build", {"fault": "nothing"}),
@@ -104,6 +105,7 @@ def test_the_versions_are_those_of_the_forkserver(torchrun, launcher):
     assert torchrun.runtime() == launcher.runtime()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [

@@ -268,6 +268,7 @@ def test_a_second_session_at_once_waits_and_is_undecided(gate):
     assert "still being measured by" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [

@@ -35,13 +35,13 @@ def launcher():
     "workload",
     [
         "mlp",
-        "distilbert",
+        pytest.param("distilbert", marks=pytest.mark.slow),
         pytest.param("text_transformer", marks=pytest.mark.slow),
         pytest.param("resnet50", marks=pytest.mark.slow),
     ],
 )
 def test_the_forkserver_serves_without_initialising_cuda(launcher, workload):
-    if workload in ("distilbert", "resnet50"):
+    if workload in (pytest.param("distilbert", marks=pytest.mark.slow), "resnet50"):
         pytest.importorskip("transformers")
 
     runtime = launcher.runtime(make_case(workload=workload))

@@ -41,6 +41,7 @@ def peak_of(launcher, width, **suite):
     return rank.peak_memory, rank.structure.parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharding", "suite"),
     [

@@ -63,6 +63,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, s
     assert curve.conclusion is SelftestOutcome.TOO_SHORT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [

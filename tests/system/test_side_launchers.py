@@ -83,6 +83,7 @@ def test_ranks_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
     assert "No module named 'helper'" in str(outcome)
 
 
+@pytest.mark.slow
 def test_ranks_run_in_the_directory_of_their_side(tmp_path):
     (tmp_path / "words.txt").write_text("8")
     (tmp_path / "reading.py").write_text("SIZE = open('words.txt').read()\nraise OSError(SIZE)\n")

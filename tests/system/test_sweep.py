@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
 from tests.projects import TINY
 
 
+@pytest.mark.slow
 def test_a_setting_is_launched_beside_the_suites_own(tmp_path, monkeypatch):
     (tmp_path / "bench_configs").mkdir()
     (tmp_path / "bench_configs" / "tiny.yaml").write_text(TINY)

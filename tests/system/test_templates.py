@@ -136,6 +136,7 @@ def test_a_pull_request_that_changes_no_step_is_green_with_a_summary(forge):
     assert (forge.artifacts / "reports" / "losses" / "index.html").exists()
 
 
+@pytest.mark.slow
 def test_a_pull_request_that_changes_the_steps_is_red_with_annotations(forge):
     branch(forge, wider)
 

@@ -125,6 +125,7 @@ def shown(what, measured_s, expected_s):
     print(f"{what:52} {1e3 * measured_s:6.1f} ms, predicted {1e3 * expected_s:6.1f} ms")
 
 
+@pytest.mark.slow
 def test_a_step_on_two_hosts_is_that_of_two_ranks_on_one(measured, launcher, hosts):
     case = wide_case(ranks_per_node=None)
     alone = launcher.launch(LaunchRequest(case=case, round=0))

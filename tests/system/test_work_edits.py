@@ -79,6 +79,7 @@ def test_an_edit_that_changes_no_work_is_green(judged, edit):
     assert verdict.outcome is Outcome.PASS, "\n".join(verdict_lines(verdict))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suite", "edit"),
     [

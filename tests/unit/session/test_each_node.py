@@ -118,6 +118,7 @@ def test_a_mended_node_is_green_again_and_may_become_slow_again(fleet):
     assert again[-1].finding(TWO.id, "nodes").nodes[0].since[:10] == "2026-01-24"
 
 
+@pytest.mark.slow
 def test_a_slow_node_stays_red_for_sixty_sessions_with_its_first_day(fleet):
     fleet.days(6)
 
@@ -295,6 +296,7 @@ def test_a_slow_node_stays_red_beside_one_or_two_others_and_is_no_evidence_of_th
     assert [bad_nodes(one) for one in mended] == [set()] * 2
 
 
+@pytest.mark.slow
 def test_a_slow_node_stays_red_if_it_is_visited_again_after_more_sessions_than_are_kept(fleet):
     fleet.days(6, cases=(ONE,))
     fleet.days(2, slower={"n5": 1.08}, cases=(ONE,))
