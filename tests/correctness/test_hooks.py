@@ -207,20 +207,15 @@ def test_powersgd_sends_low_rank_factors(trained, wire, dtype, size):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hook",
     [
         pytest.param({"kind": "powersgd", "rank": 1}, id="powersgd"),
-        pytest.param(
-            {"kind": "powersgd", "rank": 1, "wire": "fp16"},
-            id="powersgd_fp16",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param({"kind": "powersgd", "rank": 1, "wire": "fp16"}, id="powersgd_fp16"),
         pytest.param({"kind": "topk", "ratio": 0.02}, id="topk"),
         pytest.param(
-            {"kind": "hierarchical", "group_size": 2, "ratio": 0.04},
-            id="hierarchical_topk",
-            marks=pytest.mark.slow,
+            {"kind": "hierarchical", "group_size": 2, "ratio": 0.04}, id="hierarchical_topk"
         ),
     ],
 )

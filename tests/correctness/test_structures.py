@@ -118,7 +118,13 @@ OVER_NODES = {
 }
 
 
-@pytest.mark.parametrize(("ranks", "changes"), HAND.values(), ids=HAND)
+@pytest.mark.parametrize(
+    ("ranks", "changes"),
+    [
+        pytest.param(*one, id=name, marks=[pytest.mark.slow] if name == "unused" else [])
+        for name, one in HAND.items()
+    ],
+)
 def test_what_is_counted_is_what_is_computed_by_hand(launcher, changes, ranks):
     (case,) = make_cases(world_sizes=[ranks], batch_sizes=[2], **changes)
 

@@ -49,6 +49,7 @@ def test_a_graph_break_names_the_users_line_and_the_reason(counted, more, line, 
     assert all(reason in one.reason for one in work.compilation.breaks)
 
 
+@pytest.mark.slow
 def test_batches_of_a_growing_size_recompile_the_users_function(counted):
     work = counted("growing batch")
 
@@ -58,6 +59,7 @@ def test_batches_of_a_growing_size_recompile_the_users_function(counted):
     assert "size mismatch at index 0" in work.compilation.recompilations[0].reason
 
 
+@pytest.mark.slow
 def test_other_counts_of_a_compiled_case_are_those_of_the_eager_one(counted):
     compiled, eager = counted("nothing"), counted("nothing", compile=False)
 

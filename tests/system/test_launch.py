@@ -199,6 +199,7 @@ def test_a_rank_that_fails_while_it_is_examined_costs_no_times(launcher, request
     assert all(rank.probe is None for rank in outcome.ranks)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit_uncompiled_keeps_its_times(launcher, request_of):
     """A step is counted uncompiled, and may then need more memory than there is."""
     model = {"fault": "out-of-memory-uncompiled", "at_step": 8}
@@ -293,6 +294,7 @@ def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_o
     assert isinstance(after, LaunchResult)
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_case_is_set_before_torch_is_imported(launcher, request_of):
     request = request_of("faulty:build", {"fault": "nothing"}, env={"OMP_NUM_THREADS": "2"})
     outcome = launcher.launch(request)

@@ -232,6 +232,7 @@ def test_the_real_pytest_takes_its_arguments(gate):
     assert gate("--tier", "cpu", "-k", "no_such").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+@pytest.mark.slow
 def test_an_announced_first_session_is_green_and_one_whose_steps_do_more_work_is_red(gate):
     unannounced = gate(*SMALL)
     assert unannounced.returncode == UNDECIDED, unannounced.stdout

@@ -59,7 +59,7 @@ def test_a_forkserver_that_initialised_cuda_is_refused_in_one_line():
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("mask", [None, "0"])
+@pytest.mark.parametrize("mask", [None, pytest.param("0", marks=pytest.mark.slow)])
 def test_ranks_of_the_cpu_tier_see_no_gpu(request_of, mask):
     environ = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
     with launcher_on_one_gpu(**environ) as launcher:

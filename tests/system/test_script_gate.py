@@ -23,6 +23,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.slow
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, required=True)
 batch_size = parser.parse_args().batch_size
@@ -109,7 +111,6 @@ def edited(project):
     return screen, results["suites"][0], project, f"train.py:{line} (1 backward pass, 1 optimizer)"
 
 
-@pytest.mark.slow
 def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
     _, result, path, _ = edited
     failed = {
@@ -126,7 +127,6 @@ def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
     assert min(probe["phases"]["data"]) >= WAIT_S
 
 
-@pytest.mark.slow
 def test_the_screens_state_nothing_that_a_script_does_not_have(edited):
     screen, _, path, step = edited
     page = (path / "page" / "index.html").read_text(encoding="utf-8")
@@ -141,7 +141,6 @@ def test_the_screens_state_nothing_that_a_script_does_not_have(edited):
         assert "fp32" not in text
 
 
-@pytest.mark.slow
 def test_the_cases_have_the_marks_and_metrics_of_the_suite(project):
     listed = run(project, "--collect-only", "-q", "--ddp-batch-sizes=8,16")
 

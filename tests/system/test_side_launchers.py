@@ -70,6 +70,7 @@ def test_another_interpreter_imports_the_package_of_its_side_and_nothing_else_th
     assert outcome.ranks[0].structure.parameters == (16 + 1) * 64 + (64 + 1) * 8
 
 
+@pytest.mark.slow
 def test_ranks_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
     """It is the user's tree, and the side may be a revision that lacks a module."""
     (tmp_path / "helper.py").touch()
@@ -184,6 +185,7 @@ def test_a_command_launches_and_counts_as_the_forkserver_does(wrapped, launcher,
     assert wrapped.runtime() == launcher.runtime()
 
 
+@pytest.mark.slow
 def test_a_failure_in_a_rank_is_described_as_ever(wrapped, request_of):
     failure = wrapped.launch(request_of("faulty:build", {"fault": "raise"}))
 

@@ -41,6 +41,7 @@ def toys(tmp_path, monkeypatch):
     return wheels
 
 
+@pytest.mark.slow
 def test_ranks_run_in_an_environment_that_is_made_once(
     tmp_path, cache, toys, request_of, monkeypatch
 ):

@@ -26,6 +26,8 @@ from tests.projects import REPOSITORY
 from tests.system.conftest import WORKLOADS
 from tests.system.two_hosts import MBIT, obstacle, two_hosts
 
+pytestmark = pytest.mark.slow
+
 FAST, SLOW = 10_000 * MBIT, 1_000 * MBIT
 WIDE = {"input_dim": 2048, "hidden_dim": 2048, "output_dim": 4, "num_layers": 2}
 WIDE_BYTES = 4 * (2048 * 2048 + 2048 + 4 * 2048 + 4)
@@ -125,7 +127,6 @@ def shown(what, measured_s, expected_s):
     print(f"{what:52} {1e3 * measured_s:6.1f} ms, predicted {1e3 * expected_s:6.1f} ms")
 
 
-@pytest.mark.slow
 def test_a_step_on_two_hosts_is_that_of_two_ranks_on_one(measured, launcher, hosts):
     case = wide_case(ranks_per_node=None)
     alone = launcher.launch(LaunchRequest(case=case, round=0))
@@ -142,7 +143,6 @@ def test_a_step_on_two_hosts_is_that_of_two_ranks_on_one(measured, launcher, hos
     assert {host for _, host in places} == set(hosts.names)
 
 
-@pytest.mark.slow
 def test_exposed_communication_grows_as_bytes_over_the_rate_of_the_link(measured):
     expected = WIDE_BYTES / SLOW - WIDE_BYTES / FAST
 
@@ -157,7 +157,6 @@ def test_exposed_communication_grows_as_bytes_over_the_rate_of_the_link(measured
     assert as_expected(fast, slow)
 
 
-@pytest.mark.slow
 def test_a_hook_of_half_the_bytes_saves_half_of_the_time_on_the_link(measured):
     half_case = wide_case(comm_hooks=[{"kind": "fp16"}])
     expected = WIDE_BYTES / 2 / SLOW
@@ -173,7 +172,6 @@ def test_a_hook_of_half_the_bytes_saves_half_of_the_time_on_the_link(measured):
     assert as_expected(plain, half)
 
 
-@pytest.mark.slow
 def test_a_hierarchical_all_reduce_sends_less_over_the_link_than_a_ring(measured):
     """A ring of 2 × 2 ranks sends 1.5 × the bytes in each direction, the hierarchical one 1 ×."""
     (ring_case,) = sleeping_cases(4)
@@ -189,7 +187,6 @@ def test_a_hierarchical_all_reduce_sends_less_over_the_link_than_a_ring(measured
     assert hook < ring
 
 
-@pytest.mark.slow
 def test_a_fit_on_one_host_predicts_two_within_its_band(measured):
     """Both ranks of a host send over its loopback, so that each has half of its rate."""
     within = 1.4 * BETWEEN
@@ -225,7 +222,6 @@ def test_a_fit_on_one_host_predicts_two_within_its_band(measured):
     assert band.low < given_s < band.high
 
 
-@pytest.mark.slow
 def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts, monkeypatch):
     """As srun and mpirun start them: with RANK, WORLD_SIZE and MASTER_ADDR alone."""
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -257,7 +253,6 @@ def test_ranks_whose_launcher_states_no_nodes_find_each_other_on_two_hosts(hosts
         assert f"node {node} ({name})" in outputs[0]
 
 
-@pytest.mark.slow
 def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on_hosts):
     """This is the last test of the hosts: it leaves their link cut."""
     request = make_request(

@@ -212,6 +212,7 @@ def test_a_step_that_raises_fails_with_the_line_of_the_user(shown):
     assert "worker/process.py" not in shown  # no frame of the package
 
 
+@pytest.mark.slow
 def test_ranks_that_would_wait_for_each_other_fail_with_both_named(shown):
     waiting = "waits.build-ddp-fp32-ws2-b4: launch 1: launch: rank 0 and rank 1"
     assert f"{waiting} would wait for each other" in shown

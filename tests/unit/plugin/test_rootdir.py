@@ -46,13 +46,24 @@ def test_a_path_that_misleads_pytest_is_refused_with_the_form_that_does_not(coll
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--ddp-json", "../outside/new.json"),
-        ("--ddp-report", "tests"),
-        ("tests", "--ddp-report", "../outside/report"),
-        ("--ddp-report", "../outside/report", "-c", "pytest.ini"),
-        ("--ddp-report", "../outside/report", "--rootdir=."),
+        pytest.param(("--ddp-json", "../outside/new.json"), id="a new file"),
+        pytest.param(("--ddp-report", "tests"), id="inside", marks=pytest.mark.slow),
+        pytest.param(
+            ("tests", "--ddp-report", "../outside/report"),
+            id="beside a test's path",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("--ddp-report", "../outside/report", "-c", "pytest.ini"),
+            id="named configuration",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("--ddp-report", "../outside/report", "--rootdir=."),
+            id="named root",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["a new file", "inside", "beside a test's path", "named configuration", "named root"],
 )
 def test_a_path_that_does_not_mislead_pytest_is_not_refused(collect, arguments):
     assert collect(*arguments).ret == pytest.ExitCode.OK

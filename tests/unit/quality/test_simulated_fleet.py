@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import pytest
 from scipy import stats
 
 from ddp_perf.plan.fleet_file import read_fleet
@@ -54,6 +55,7 @@ def test_a_slow_node_is_reported_in_its_nights_as_often_as_predicted():
     assert reported >= stats.binom.ppf(0.001, TRIALS, node.within)
 
 
+@pytest.mark.slow
 def test_false_alarms_are_no_more_frequent_than_accepted():
     accepted, nights = plan().sessions[0].false_alarm_rate, 300
     found = [one for seed in range(3) for one in _nights(fleet(seed), nights // 3)]

@@ -58,6 +58,7 @@ def test_published_strong_scaling_is_within_its_band():
     assert band.low > points[0].step_s / 16  # never better than the ideal
 
 
+@pytest.mark.slow
 def test_bands_of_strong_scaling_contain_nine_in_ten_new_points():
     """Known truths: a fixed part of compute, and communication, each up to 10 %."""
     random = np.random.default_rng(18)

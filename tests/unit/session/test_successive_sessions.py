@@ -117,6 +117,7 @@ def test_a_slow_down_stays_red_for_weeks_and_is_green_once_it_is_mended(factor, 
     assert share(RED, mended) == 0
 
 
+@pytest.mark.slow
 def test_a_slow_down_from_the_third_session_on_is_green_once_mended_and_red_if_it_returns():
     slow, mended, again = [], [], []
     for seed in SEEDS:
@@ -132,6 +133,7 @@ def test_a_slow_down_from_the_third_session_on_is_green_once_mended_and_red_if_i
     assert share(RED, again) == 1
 
 
+@pytest.mark.slow
 def test_a_false_alarm_of_one_session_does_not_stay():
     """It is as little slower as a REGRESSION takes."""
     after = []

@@ -95,6 +95,7 @@ def test_a_node_that_does_not_end_is_killed(monkeypatch):
     assert time.monotonic() - begin < 60
 
 
+@pytest.mark.slow
 def test_all_nodes_have_the_same_time_to_end(monkeypatch):
     monkeypatch.setattr(torchrun, "GOODBYE_S", 3.0)
     hosts = tuple("abcdefghij")

@@ -170,6 +170,7 @@ def test_a_hang_in_the_examination_of_timed_ranks_is_no_failure(launch, nodes, w
     assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
 
 
+@pytest.mark.slow
 def test_ranks_do_not_wait_for_one_that_has_left_the_examination(launch, monkeypatch):
     """Over NCCL nobody notices that a rank has ended: a collective just does not end."""
     now = 100.0

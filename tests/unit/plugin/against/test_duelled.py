@@ -331,6 +331,7 @@ def test_a_budget_without_room_is_the_reason_in_the_comment_and_the_next_command
     done.stdout.fnmatch_lines(["next: pytest * --ddp-steps=12 * --ddp-against-budget=300"])
 
 
+@pytest.mark.slow
 def test_with_xdist_it_is_refused_before_any_worker_is_started(against):
     done = against.project._pytester.runpytest(
         *("-p", "no:cacheprovider", "-m", "cpu", "-n", "1", "-p", "no:benchmark"),

@@ -36,7 +36,7 @@ def test_a_rank_on_a_cpu_has_its_cpu_time_and_no_gpu():
     used = watch.used()
 
     assert 0.09 <= used.cpu_s <= used.period_s * 1.1
-    assert 0 <= used.system_s <= used.cpu_s
+    assert 0 <= used.system_s <= used.cpu_s + 1e-9  # each is a difference of two readings
     assert (used.gpu, used.network) == (None, None)
 
 

@@ -68,6 +68,7 @@ def test_each_node_runs_the_command_once_and_its_output_comes_back(engine, clust
     assert cluster.left == []
 
 
+@pytest.mark.slow
 def test_a_long_last_line_comes_back_whole(engine):
     [end] = run(engine, "print('x' * 3_000_000 + '!')", nodes=1)
 
@@ -75,6 +76,7 @@ def test_a_long_last_line_comes_back_whole(engine):
     assert end.output.endswith("x!\n")
 
 
+@pytest.mark.slow
 def test_a_log_that_breaks_off_is_read_again(engine, cluster):
     cluster.fail(cut_logs=True)
 
@@ -94,6 +96,7 @@ def test_only_a_launch_on_several_nodes_has_a_service(engine, cluster):
     assert service["metadata"]["ownerReferences"][0]["uid"] == jobs[1]["metadata"]["uid"]
 
 
+@pytest.mark.slow
 def test_every_launch_of_every_session_has_a_name_of_its_own(engine, cluster):
     run(engine, "pass", nodes=1)
     run(engine, "pass", nodes=1)
@@ -105,6 +108,7 @@ def test_every_launch_of_every_session_has_a_name_of_its_own(engine, cluster):
     assert all(len(name) <= 61 for name in names)  # a pod adds its number
 
 
+@pytest.mark.slow
 def test_a_session_stays_on_the_nodes_of_its_first_launches(engine, cluster):
     def restriction(launch):
         spec = cluster.manifest("Job", launch)["spec"]["template"]["spec"]
@@ -138,6 +142,7 @@ def test_a_node_that_fails_ends_the_others_and_is_named(engine, cluster):
     assert cluster.left == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reason", "failure"),
     [
@@ -169,6 +174,7 @@ time.sleep(60)
     assert (first.was_ended, second.was_ended) == (True, False)
 
 
+@pytest.mark.slow
 def test_after_the_deadline_all_are_ended(engine, cluster):
     ends = run(engine, "import time; print('begun', flush=True); time.sleep(60)", deadline_s=1)
 
@@ -232,6 +238,7 @@ def test_a_launch_that_cannot_start_names_the_reason(engine, cluster, fault, nod
     assert cluster.left == []
 
 
+@pytest.mark.slow
 def test_a_cluster_that_stops_answering_ends_the_launch(engine, cluster):
     with (
         once_a_pod_is_there(cluster, lambda: cluster.fail(unanswered=True)),
@@ -265,6 +272,7 @@ def test_a_job_that_cannot_be_deleted_costs_no_launch(cluster, failed, warned):
         assert "is not deleted, and the cluster removes it later: kubectl delete: etcd" in warning
 
 
+@pytest.mark.slow
 def test_a_kubectl_that_hangs_is_ended(engine, cluster, monkeypatch):
     monkeypatch.setattr(kubectl, "_PROCESS_S", 0.2)
     cluster.fail(hangs=True)
