@@ -7,8 +7,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from ddp_perf.launch.forkserver import ForkserverLauncher
+
+settings.register_profile("few", max_examples=30)
+settings.register_profile("all", max_examples=100)  # --hypothesis-profile=all, as ci/test --all
+settings.load_profile("few")
 
 
 @pytest.fixture(scope="session", autouse=True)

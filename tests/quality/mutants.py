@@ -24,7 +24,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 LISTS = Path(__file__).parent / "data" / "mutants"
-SLOW_TOO = ("-q", "-m", "not perf and not work")
+SLOW_TOO = ("-q", "-m", "not perf and not work", "--hypothesis-profile=all")
 COPIED = ("ddp_perf", "tests", "bench_configs", "baselines", "conftest.py", "pytest.ini")
 
 

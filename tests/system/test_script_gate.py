@@ -13,6 +13,8 @@ import pytest
 
 from tests.projects import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import argparse
 import os
@@ -22,8 +24,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-pytestmark = pytest.mark.slow
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, required=True)
