@@ -30,7 +30,6 @@ STRATEGIES: dict[str, list[str | None]] = {
     "cpu/ddp_or_fsdp": ["bf16", "fsdp", "fsdp-offload", "combined", "combined-fp16"],
 }
 FOUR_RANKS = {("cpu/communication_techniques", "topk"), ("cpu/ddp_or_fsdp", "combined")}
-SLOW = {"combined", "combined-fp16", "combined-powersgd"}  # of techniques that are also alone
 SMALL = {"bucket_cap_mb": 0.02}
 GPT = {
     "workload": "gpt",
@@ -67,10 +66,7 @@ def shipped():
 @pytest.mark.parametrize(
     ("name", "technique", "ranks"),
     [
-        pytest.param(
-            *(name, technique, 4 if (name, technique) in FOUR_RANKS else 2),
-            marks=[pytest.mark.slow] if technique in SLOW else [],
-        )
+        (name, technique, 4 if (name, technique) in FOUR_RANKS else 2)
         for name, chosen in STRATEGIES.items()
         for technique in chosen
     ],

@@ -110,8 +110,8 @@ def test_the_versions_are_those_of_the_forkserver(torchrun, launcher):
     ("fault", "kind", "words"),
     [
         ("raise", "exception", "ValueError: the data are broken"),
-        pytest.param("os-exit", "exit", "exited with code 3", marks=pytest.mark.slow),
-        pytest.param("kill", "signal", "killed by SIGKILL", marks=pytest.mark.slow),
+        ("os-exit", "exit", "exited with code 3"),
+        ("kill", "signal", "killed by SIGKILL"),
     ],
 )
 def test_a_rank_that_fails_is_named_with_its_cause(torchrun, request_of, fault, kind, words):

@@ -274,7 +274,7 @@ def test_a_second_session_at_once_waits_and_is_undecided(gate):
     ("number", "code", "said"),
     [
         (signal.SIGTERM, 143, "ended by SIGTERM after"),
-        pytest.param(signal.SIGINT, 130, "interrupted after", marks=pytest.mark.slow),
+        (signal.SIGINT, 130, "interrupted after"),
     ],
 )
 def test_a_session_that_is_ended_in_the_middle_keeps_what_was_measured(gate, number, code, said):
@@ -323,13 +323,7 @@ def test_artifacts_that_cannot_be_written_are_not_red(nightly):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "size",
-    [
-        pytest.param("4k", id="full at once"),
-        pytest.param("32k", id="full in the report", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("size", ["4k", "32k"], ids=["full at once", "full in the report"])
 def test_a_full_disk_is_not_red(gate, size):
     artifacts = gate.root / "artifacts" / "nightly"
     artifacts.mkdir(parents=True)

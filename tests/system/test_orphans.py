@@ -181,9 +181,7 @@ def test_an_interrupt_ends_what_runs_in_a_command(start, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "state", ["training", pytest.param("in-a-collective", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("state", ["training", "in-a-collective"])
 def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(start, state):
     driver, server, descriptors = start(state, step_deadline_s=5)
 

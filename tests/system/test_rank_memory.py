@@ -49,12 +49,9 @@ def peak_of(launcher, width, **suite):
             "ddp", {"strategy": "ddp", "ddp": {"gradient_as_bucket_view": True}}, id="DDP"
         ),
         pytest.param(
-            "zero2",
-            {"strategy": "fsdp", "fsdp": {"reshard_after_forward": False}},
-            id="ZeRO-2",
-            marks=pytest.mark.slow,
+            "zero2", {"strategy": "fsdp", "fsdp": {"reshard_after_forward": False}}, id="ZeRO-2"
         ),
-        pytest.param("zero3", {"strategy": "fsdp"}, id="ZeRO-3", marks=pytest.mark.slow),
+        pytest.param("zero3", {"strategy": "fsdp"}, id="ZeRO-3"),
     ],
 )
 def test_a_larger_model_adds_what_the_formula_states(launcher, sharding, suite):

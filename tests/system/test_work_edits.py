@@ -80,13 +80,7 @@ def test_an_edit_that_changes_no_work_is_green(judged, edit):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("suite", "edit"),
-    [
-        pytest.param(*one, id=one[1].name, marks=[pytest.mark.slow] if number else [])
-        for number, one in enumerate(INCLUDED)
-    ],
-)
+@pytest.mark.parametrize(("suite", "edit"), INCLUDED, ids=[edit.name for _, edit in INCLUDED])
 def test_an_edit_of_an_included_workload_is_red_and_named(tmp_path, suite, edit):
     shutil.copytree(ROOT / "ddp_perf", tmp_path / "ddp_perf")
     path = tmp_path / "ddp_perf" / "workloads" / f"{edit.name}.py"

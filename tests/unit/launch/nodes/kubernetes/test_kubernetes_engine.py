@@ -147,9 +147,9 @@ def test_a_node_that_fails_ends_the_others_and_is_named(engine, cluster):
     ("reason", "failure"),
     [
         ("OOMKilled", "the kernel ended it, because it exceeded its memory limit (OOMKilled)"),
-        pytest.param("Evicted", "Evicted: The node was low on memory.", marks=pytest.mark.slow),
-        pytest.param("lost", "the node does not answer", marks=pytest.mark.slow),
-        pytest.param("deleted", "its pod was deleted", marks=pytest.mark.slow),
+        ("Evicted", "Evicted: The node was low on memory."),
+        ("lost", "the node does not answer"),
+        ("deleted", "its pod was deleted"),
     ],
 )
 def test_what_the_cluster_does_to_a_pod_is_the_failure(engine, cluster, tmp_path, reason, failure):
