@@ -9,6 +9,7 @@ from ddp_perf.plugin.option_values import (
     parse_count,
     parse_endpoint,
     parse_hosts,
+    parse_launcher,
     parse_node_shell,
 )
 
@@ -16,9 +17,11 @@ from ddp_perf.plugin.option_values import (
 def add_cluster_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-launcher",
-        choices=LAUNCHERS,
-        help="what starts the ranks of each launch, instead of the suite's (default: forkserver,"
-        " which forks them on this machine)",
+        type=parse_launcher,
+        metavar="NAME",
+        help=f"what starts the ranks of each launch, instead of the suite's: {', '.join(LAUNCHERS)}"
+        " (default: forkserver, which forks them on this machine); or replay:FILE, which launches"
+        " nothing: the tests get the session of a results file, on the machine that it is of",
     )
     group.addoption("--ddp-nnodes", type=parse_count, metavar="N", help="number of nodes")
     group.addoption(

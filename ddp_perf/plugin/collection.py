@@ -61,7 +61,8 @@ def pytest_collection(session: pytest.Session) -> None:
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:
         cases = load_cases(paths, options.overrides, options.import_paths)
-        check_cluster(options.cluster, {case.launcher for case in cases})
+        if options.replay is None:
+            check_cluster(options.cluster, {case.launcher for case in cases})
         ddp = DdpSession(session.config, options, cases, suites=paths)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None

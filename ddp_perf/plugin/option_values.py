@@ -7,10 +7,14 @@ import re
 import shlex
 
 from ddp_perf.baselines.save import SAVE_MODES
+from ddp_perf.core.cluster import LAUNCHERS
 from ddp_perf.core.injection import Injection, parse_injection
 from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import parse_duration
+
+
+REPLAY = "replay:"  # before the name of a results file
 
 
 def parse_whole(text: str) -> int:
@@ -103,6 +107,14 @@ def parse_database(text: str) -> str:
             " sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
         )
     return text
+
+
+def parse_launcher(text: str) -> str:
+    if text in LAUNCHERS or text.removeprefix(REPLAY) not in ("", text):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is none of {', '.join(LAUNCHERS)} and {REPLAY}FILE"
+    )
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ddp_perf.errors import BaselineError
 from ddp_perf.plugin.against.options import Against, add_against_options, read_against
 from ddp_perf.plugin.cluster_options import add_cluster_options, read_cluster
 from ddp_perf.plugin.option_values import (
+    REPLAY,
     parse_assignment,
     parse_count,
     parse_counts,
@@ -37,6 +38,18 @@ from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
 
+# Options that make no sense with a session that was measured before, and why.
+_LAUNCHES_NOTHING = "a replay launches nothing; leave one of them out"
+_NOT_REPLAYED = {
+    "--save-baseline": "a replay stores nothing; ddp-perf judge FILE --append does",
+    "--ddp-history": "a replay is no further session; ddp-perf history import FILE adds it",
+    "--ddp-settle": _LAUNCHES_NOTHING,
+    "--ddp-audit": _LAUNCHES_NOTHING,
+    "--ddp-inject": _LAUNCHES_NOTHING,
+    "--ddp-profile": _LAUNCHES_NOTHING,
+}
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one pytest session."""
 
@@ -52,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     history: str | None  # URL of the store that the session is appended to
     report: Path | None  # directory
     summary: bool  # show the placement and the summary of each case
+    replay: Path | None  # results file whose session is judged; None: it is measured
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -279,6 +293,7 @@ def read_options(config: pytest.Config) -> Options:
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     against = read_against(config)
+    replay = _replay(config)
     if against is not None and value("ddp_rotate"):
         raise pytest.UsageError(
             "--ddp-rotate: a duel compares what is selected; remove one of them"
@@ -297,7 +312,7 @@ def read_options(config: pytest.Config) -> Options:
         machine=value("ddp_machine") or _machine_of_ini(config.getini("ddp_machine")),
         cluster=read_cluster(config),
         overrides=Overrides(
-            launcher=value("ddp_launcher"),
+            launcher=value("ddp_launcher") if replay is None else None,
             ranks_per_node=value("ddp_nproc_per_node"),
             world_sizes=value("ddp_world_sizes"),
             batch_sizes=value("ddp_batch_sizes"),
@@ -316,6 +331,7 @@ def read_options(config: pytest.Config) -> Options:
         history=value("ddp_history"),
         report=report,
         summary=value("ddp_summary"),
+        replay=replay,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
@@ -330,7 +346,7 @@ def read_options(config: pytest.Config) -> Options:
             accept_improvements=config.getini("ddp_accept_improvements"),
         ),
         audit=_audit(config),
-        settle_s=_settle_s(config),
+        settle_s=_settle_s(config) if replay is None else 0.0,
         against=against,
     )
 
@@ -357,6 +373,17 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
+
+
+def _replay(config: pytest.Config) -> Path | None:
+    """Return the results file to replay, if any. Raises UsageError for what needs launches."""
+    launcher: str | None = config.getoption("ddp_launcher")
+    if launcher is None or not launcher.startswith(REPLAY):
+        return None
+    for option, why in _NOT_REPLAYED.items():
+        if config.getoption(option):
+            raise pytest.UsageError(f"{option} with --ddp-launcher {launcher}: {why}")
+    return Path(launcher.removeprefix(REPLAY))
 
 
 def _audit(config: pytest.Config) -> bool:

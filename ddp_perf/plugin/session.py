@@ -38,6 +38,7 @@ from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.measure.nights import night_length, tonight
 from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
+from ddp_perf.session.recording import capacity_of, read_recording
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -73,6 +74,7 @@ class DdpSession:
         self._launchers = Launchers(
             options.cluster, root=config.rootpath, on_wait=self._progress.warn
         )
+        self._recording = None if options.replay is None else read_recording(options.replay)
         self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
         self.night = tonight(cases, self.capacity.fits) if options.rotates else None
         self.results: dict[str, SuiteResult] = {}
@@ -128,7 +130,11 @@ class DdpSession:
         self._bench: Bench | None = None
 
     def _find_capacity(self, *, collecting: bool) -> Capacity:
-        """Return the capacity of the machine on which ranks run: a node of Kubernetes, or this."""
+        """Return the capacity of the machine on which ranks run, or ran: a node of Kubernetes, that
+        of a recording, or this.
+        """
+        if self._recording is not None:
+            return capacity_of(self._recording)
         elsewhere = any(case.launcher == "kubernetes" for case in self.cases)
         found = self._launchers.node_capacity() if elsewhere and not collecting else find_capacity()
         cluster = self.options.cluster
@@ -146,7 +152,7 @@ class DdpSession:
         Raises LaunchError if this system cannot launch ranks, BaselineError, DataError,
         HistoryError, SideError, and ConfigError for an injection that applies to no case.
         """
-        if wanted or and_any:
+        if self._recording is None and (wanted or and_any):
             check_can_launch()
         check_applicable(self.options.injections, self.cases if and_any else wanted)
         ids = {case.key for case in wanted}
@@ -160,7 +166,8 @@ class DdpSession:
                 possible.append(case)
         if self.options.cluster.each_node:
             check_pool(self.options.machine, possible)
-        check_texts(possible)
+        if self._recording is None:
+            check_texts(possible)
         if self.against is not None:
             self.against.plan(self._all_planned)
             return  # baselines are not read
@@ -173,7 +180,7 @@ class DdpSession:
             tier: self._store.load(self.capacity.accelerator_key(tier))
             for tier in {case.tier for case in possible}
         }
-        if not self.options.cluster.each_node:
+        if self._recording is None and not self.options.cluster.each_node:
             self._length = self._length_of_all()
         if self.options.policy.save_mode is not None:
             self.work.check(case for case in possible if case.trains)
@@ -354,6 +361,11 @@ class DdpSession:
         return f"interrupted {self._progress.how_far()}{what}"
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
+        if self._recording is not None:
+            self._progress.say(self._recording.line(suite))
+            replayed = self._recording.judge(suite, self.cases, self._store)
+            self._note_judged(cases, replayed)
+            return replayed
         # Imported here: judging needs scipy, a third of a second that collection can do without.
         from ddp_perf.session.measure.suite import SuiteRequest, run_suite
         from ddp_perf.stats.rule.alpha_spending import alpha_per_metric

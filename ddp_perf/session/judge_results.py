@@ -133,6 +133,24 @@ def _judged(
     return baselines, judged
 
 
+def judge_by_older(result: SuiteResult, store: BaselineStore) -> SuiteResult:
+    """Judge one session by the stored ones that are older, and explain what is slower.
+
+    Raises BaselineError.
+    """
+    key = result.environment.accelerator_key
+    older = sessions_before(store.load(key), result.date)
+    judged = judge_again(
+        result,
+        older,
+        baseline_path=str(store.path(key)),
+        structures=store.load_structures(result.suite),
+        elsewhere=cases_elsewhere(store.relatives(key)),
+        remedies=_REMEDIES,
+    )
+    return msgspec.structs.replace(judged, explanations=explain_slower_cases(judged, older))
+
+
 def sessions_before(baseline: Baseline, date: str) -> Baseline:
     """Return the baseline as it was before that date: what is newer may contain the session.
 

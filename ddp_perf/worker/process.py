@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import runpy
 import sys
@@ -11,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -38,6 +39,8 @@ _MACHINERY = (
     runpy.__file__,
     "<frozen ",
 )
+# The address of a socket has at most 107 characters, and its name in the directory has 18.
+_LONGEST_DIRECTORY = 107 - len("/listener-12345678")
 
 
 def run_rank(
@@ -58,6 +61,7 @@ def run_rank(
         "LOCAL_WORLD_SIZE": str(request.case.world_size),
     }
     if isinstance(request, CountRequest):
+        _keep_sockets_in(directory)
         _count_to_end(request, heartbeats, reports, directory)
     run_to_end(
         request,
@@ -83,6 +87,7 @@ def run_to_end(
     ``store``: see ``measure_in_group``. ``directory`` is for this launch alone.
     """
     answer_questions(questions)
+    _keep_sockets_in(directory)
 
     def deliver(result: RankResult, *, whole: bool = False) -> None:
         reports.send_bytes(msgspec.json.encode(RankTimed(result=result, whole=whole)))
@@ -117,6 +122,17 @@ def run_to_end(
             examination=examination,
         )
     )
+
+
+def _keep_sockets_in(directory: Path) -> None:
+    """Let multiprocessing use the directory of the launch, which is removed however ranks end.
+
+    It would make one in the temporary directory, as for a DataLoader's workers, and remove it when
+    the interpreter shuts down, which no rank does.
+    """
+    if len(str(directory)) <= _LONGEST_DIRECTORY:
+        process: Any = multiprocessing.current_process()
+        process._config["tempdir"] = str(directory)
 
 
 def _count_to_end(

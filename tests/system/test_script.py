@@ -87,6 +87,7 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
                     return torch.full((8,), float(index % 7))
 
             def main():
+                from multiprocessing.util import get_temp_dir
                 from torch.utils.data import DataLoader
                 rank = int(os.environ["RANK"])
                 assert sys.argv == [__file__, "--batch", "4"] and os.path.isabs(__file__)
@@ -104,8 +105,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
                 os.chdir("/")
                 batches = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
                 kept = multiprocessing.get_context("spawn").Semaphore()
-                names = open(os.path.join(sys.path[0], f"semaphore{rank}"), "w")
+                names = open(os.path.join(sys.path[0], f"left{rank}"), "w")
                 print(kept._semlock.name.removeprefix("/"), file=names, flush=True)
+                print(get_temp_dir(), file=names, flush=True)  # sockets of the loader's workers
                 with open(os.path.join(sys.path[0], f"children{rank}"), "w") as file:
                     print(*[one.pid for one in multiprocessing.active_children()], file=file)
                 sys.stdout.close()
@@ -135,8 +137,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
     assert len(pids) == 2
     assert {state_of(pid) for pid in pids} <= {None, "Z"}
     for n in (0, 1):
-        name = (tmp_path / f"semaphore{n}").read_text().strip()
+        name, sockets = (tmp_path / f"left{n}").read_text().split()
         assert not Path(f"/dev/shm/sem.{name}").exists()
+        assert not Path(sockets).exists()
 
 
 def test_a_script_alone_needs_no_group_and_may_end_with_its_last_step(launch):

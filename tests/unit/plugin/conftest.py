@@ -115,8 +115,10 @@ class Project:
         store = BaselineStore(self.path / "baselines")
         return store.load(self.capacity.accelerator_key("cpu")).cases
 
-    def repeat_stored(self, times):
-        """Repeat each stored session as if it had been measured on so many days, up to its own."""
+    def repeat_stored(self, times, *, tier="cpu", ended=0):
+        """Repeat each stored session as if it had been measured on so many days, up to its own, or
+        until ``ended`` days before.
+        """
         store = BaselineStore(self.path / "baselines")
 
         def repeated(baseline):
@@ -125,20 +127,21 @@ class Project:
                     case,
                     sessions=tuple(
                         _days_earlier(session, days)
-                        for days in reversed(range(times))
+                        for days in reversed(range(ended, ended + times))
                         for session in case.sessions
                     ),
+                    log=tuple(_days_earlier(entry, ended) for entry in case.log),
                 )
                 for case_id, case in baseline.cases.items()
             }
             return msgspec.structs.replace(baseline, cases=cases)
 
-        store.update(self.capacity.accelerator_key("cpu"), repeated)
+        store.update(self.capacity.accelerator_key(tier), repeated)
 
 
-def _days_earlier(session, days):
-    date = datetime.datetime.fromisoformat(session.date) - datetime.timedelta(days=days)
-    return msgspec.structs.replace(session, date=date.isoformat())
+def _days_earlier(stored, days):
+    date = datetime.datetime.fromisoformat(stored.date) - datetime.timedelta(days=days)
+    return msgspec.structs.replace(stored, date=date.isoformat())
 
 
 @pytest.fixture
