@@ -13,7 +13,6 @@ from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import parse_duration
 
-
 REPLAY = "replay:"  # before the name of a results file
 
 
@@ -112,9 +111,7 @@ def parse_database(text: str) -> str:
 def parse_launcher(text: str) -> str:
     if text in LAUNCHERS or text.removeprefix(REPLAY) not in ("", text):
         return text
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is none of {', '.join(LAUNCHERS)} and {REPLAY}FILE"
-    )
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LAUNCHERS)} and {REPLAY}FILE")
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from ddp_perf.plugin.option_values import (
 from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
-
 # Options that make no sense with a session that was measured before, and why.
 _LAUNCHES_NOTHING = "a replay launches nothing; leave one of them out"
 _NOT_REPLAYED = {

@@ -38,7 +38,6 @@ from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.measure.nights import night_length, tonight
 from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
-from ddp_perf.session.recording import capacity_of, read_recording
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from ddp_perf.session.audit.draw import HiddenSlowDown
     from ddp_perf.session.measure.code import SessionCode
     from ddp_perf.session.measure.second_stage import Settle
+    from ddp_perf.session.recording import Recording
 
 
 class DdpSession:
@@ -74,7 +74,7 @@ class DdpSession:
         self._launchers = Launchers(
             options.cluster, root=config.rootpath, on_wait=self._progress.warn
         )
-        self._recording = None if options.replay is None else read_recording(options.replay)
+        self._recording = _recording(options.replay)
         self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
         self.night = tonight(cases, self.capacity.fits) if options.rotates else None
         self.results: dict[str, SuiteResult] = {}
@@ -134,7 +134,7 @@ class DdpSession:
         of a recording, or this.
         """
         if self._recording is not None:
-            return capacity_of(self._recording)
+            return self._recording.capacity()
         elsewhere = any(case.launcher == "kubernetes" for case in self.cases)
         found = self._launchers.node_capacity() if elsewhere and not collecting else find_capacity()
         cluster = self.options.cluster
@@ -518,6 +518,15 @@ class DdpSession:
             self.write_error = None
         except OSError as error:
             self.write_error = f"--ddp-json: {path} cannot be written: {error.strerror}"
+
+
+def _recording(path: Path | None) -> Recording | None:
+    """Return the results file to replay, if there is one. Raises ResultsError."""
+    if path is None:
+        return None
+    from ddp_perf.session.recording import read_recording  # judging needs scipy: see `_measure`
+
+    return read_recording(path)
 
 
 def _saving(policy: Policy) -> Saving | None:

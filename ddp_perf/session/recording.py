@@ -35,6 +35,17 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.path} has launches of other work: {', '.join(changes)}"
         return None
 
+    def capacity(self) -> RecordedCapacity:
+        """Return the capacity of its machine."""
+        suites = self.suites.values()
+        machines = [suite.machine for suite in suites if suite.machine is not None]
+        cores = [one.environment.accelerator_count for one in suites if one.tier == "cpu"]
+        return RecordedCapacity(
+            machine=machines[0] if machines else NO_GPUS,
+            cores=max(cores, default=0),
+            recording=self,
+        )
+
     def line(self, suite: str) -> str:
         """Return the line that tells where and when the suite was measured."""
         result = self.suites[suite]
@@ -88,15 +99,3 @@ def read_recording(path: Path) -> Recording:
     if not any(suite.measurements for suite in suites.values()):
         raise ResultsError(f"{path}: it has no launch; name the results of a measured session")
     return Recording(path=path, suites=suites)
-
-
-def capacity_of(recording: Recording) -> RecordedCapacity:
-    """Return the capacity of the machine that a recording is of."""
-    suites = recording.suites.values()
-    machines = [suite.machine for suite in suites if suite.machine is not None]
-    cores = [one.environment.accelerator_count for one in suites if one.tier == "cpu"]
-    return RecordedCapacity(
-        machine=machines[0] if machines else NO_GPUS,
-        cores=max(cores, default=0),
-        recording=recording,
-    )

@@ -6,6 +6,7 @@ import pytest
 
 from tests.correctness.training import (
     FOUR,
+    FSDP,
     LAYER_ROUNDINGS,
     STEPS,
     TOLERANCES,
@@ -69,7 +70,7 @@ def test_gradients_are_synchronised_once_a_step(trained, fields):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", FSDP])
 def test_half_precision_accumulates(trained, precision, strategy):
     accumulated = trained(
         "Transformer",

@@ -75,7 +75,10 @@ def test_ddp_shards_nothing(trained):
     assert trained("Transformer", 2).ranks[0].shards == {}
 
 
-@pytest.mark.parametrize("options", OPTIONS[:2])
+@pytest.mark.parametrize(
+    "options",
+    [OPTIONS[0], pytest.param({"wrap": "model"}, marks=pytest.mark.slow)],
+)
 def test_all_ranks_gather_the_same_bits(trained, options):
     sharded = trained("Transformer", 4, strategy="fsdp", fsdp=options, dtype="float32")
 

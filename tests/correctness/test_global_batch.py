@@ -28,7 +28,7 @@ TOLERANCE = 1e-5
 SUITES = [*find_suites(ROOT / "bench_configs" / "cpu"), ROOT / "bench_configs" / "cpu_quick.yaml"]
 # Between the largest and the smallest buckets of a suite, which both train here.
 SWEPT = {"buckets-0.05", "buckets-0.25", "buckets-0.5"}
-FAST = {(None, workload) for workload in ("mlp", "gpt", "resnet50")}
+FAST = {(None, workload) for workload in ("mlp", "gpt")}
 SHORT = Schedule(
     steps=STEPS, warmup=STEPS - 1, launches=1, start_deadline_s=300, step_deadline_s=60
 )

@@ -37,6 +37,7 @@ ROUNDED = [
     pytest.param({"kind": "topk", "ratio": 0.1}, id="topk_0.1"),
 ]
 ALL = [*EXACT, *ROUNDED]
+SLOW = pytest.mark.slow
 DDP_OPTIONS = ("static_graph", "gradient_as_bucket_view")
 
 
@@ -56,7 +57,9 @@ def with_option(hooks):
     return [pytest.param(*one.values, next(options), id=one.id) for one in hooks]
 
 
-@pytest.mark.parametrize(("hook", "world_size"), with_ranks(EXACT))
+@pytest.mark.parametrize(
+    ("hook", "world_size"), [*with_ranks(EXACT[:-1]), *with_ranks(EXACT[-1:], pytest.mark.slow)]
+)
 def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY)
 
@@ -74,7 +77,7 @@ def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
     assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
 
 
-@pytest.mark.parametrize("wire", ["fp16", "bf16"])
+@pytest.mark.parametrize("wire", ["fp16", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_a_hierarchical_hook_in_half_precision_is_within_rounding(trained, wire):
     hook = {"kind": "hierarchical", "group_size": 2, "wire": wire}
     hooked = trained("Transformer", 4, comm_hooks=[hook], ddp=MANY, dtype="float32")
@@ -97,7 +100,8 @@ def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, option):
 
 
 @pytest.mark.parametrize(
-    ("hook", "world_size"), [*with_ranks(EXACT), *with_ranks(ROUNDED, pytest.mark.slow)]
+    ("hook", "world_size"),
+    [*with_ranks(EXACT[1:]), *with_ranks([EXACT[0], *ROUNDED], SLOW)],
 )
 def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")

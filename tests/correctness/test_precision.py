@@ -6,6 +6,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchResult
 from tests.correctness.training import (
+    FSDP,
     LAYER_ROUNDINGS,
     UNIT_ROUNDOFF,
     assert_equals_reference,
@@ -31,7 +32,7 @@ def test_half_precision_is_within_rounding(trained, precision, strategy, world_s
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", FSDP])
 def test_all_ranks_end_with_the_same_bits(trained, precision, strategy):
     half = trained("Transformer", 4, strategy=strategy, precision=precision, dtype="float32")
 

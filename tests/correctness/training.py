@@ -31,6 +31,8 @@ STEPS = 4
 
 FOUR = pytest.param(4, marks=pytest.mark.slow)  # ranks: two of them show most of what four do
 
+FSDP = pytest.param("fsdp", marks=pytest.mark.slow)  # where DDP shows most of it
+
 Tensors = dict[str, torch.Tensor]
 
 # The largest relative error, in norm, of a step's gradients or parameters against float64.

@@ -31,7 +31,7 @@ world_sizes: [1, 2]
 batch_sizes: [128]
 steps: 14
 warmup: 4
-launches: 5
+launches: 3
 # Wide: the sleep makes a step four times as long, and the neighbours of a test are noisy. They
 # must not take the step time's tolerance from the cores, or nothing would be judged.
 tolerances: {step_time: 0.9, tail: 0.5, efficiency: 0.5, cpu_time: 0.8, peak_memory: null}

@@ -102,18 +102,6 @@ def test_a_session_launches_on_the_cluster_and_its_baseline_is_named_by_the_node
     ("arguments", "fault", "message"),
     [
         (
-            ("--ddp-launcher=kubernetes",),
-            {},
-            "--ddp-launcher kubernetes and --ddp-pod-template FILE need each other;"
-            " ci/templates/kubernetes/pod.yaml is an example of the file",
-        ),
-        (
-            ("--ddp-pod-template=pod.yaml",),
-            {},
-            "--ddp-launcher kubernetes and --ddp-pod-template FILE need each other;"
-            " ci/templates/kubernetes/pod.yaml is an example of the file",
-        ),
-        (
             ("--ddp-launcher=kubernetes", "--ddp-pod-template=other.yaml"),
             {},
             "--ddp-pod-template other.yaml: No such file or directory",

@@ -122,7 +122,7 @@ def _all_end(descriptors, within_s):
     "state",
     [
         "training",
-        "stopped",
+        pytest.param("stopped", marks=pytest.mark.slow),
         pytest.param("loading", marks=pytest.mark.slow),
         pytest.param("sleeping", marks=pytest.mark.slow),
         pytest.param("in-a-collective", marks=pytest.mark.slow),

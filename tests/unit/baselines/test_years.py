@@ -26,6 +26,7 @@ def lines_of(path):
     return [line.rstrip(",") for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("red", [range(0), RED], ids=["quiet", "red for 200 days"])
 def test_a_year_of_sessions_of_20_cases_is_under_a_megabyte(store, stored, red):
     baseline = year_of_sessions(red)

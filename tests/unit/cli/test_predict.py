@@ -39,6 +39,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["predict", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_measured_strong_scaling_is_predicted(tmp_path):
     """32 samples shared: half a step's compute does not shrink, so 8 ranks gain little."""
     cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [32]})
@@ -58,6 +59,7 @@ def test_measured_strong_scaling_is_predicted(tmp_path):
     assert step["throughput"]["value"] == pytest.approx(32 / step["step_s"]["value"])
 
 
+@pytest.mark.slow
 def test_published_strong_scaling_is_predicted():
     done = run(BASELINES / "v100-sxm3-32gb.json", "--only", "ncf-fp32", "--fit", "1,8")
 

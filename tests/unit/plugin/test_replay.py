@@ -1,4 +1,4 @@
-"""``--ddp-launcher replay:FILE``: the session of a results file, on a machine that cannot run it."""
+"""``--ddp-launcher replay:FILE``: a session of a results file, on a machine that cannot run it."""
 
 from __future__ import annotations
 

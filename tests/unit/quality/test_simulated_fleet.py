@@ -33,6 +33,7 @@ def likely(count, probability, trials=TRIALS):
     return low <= count <= high
 
 
+@pytest.mark.slow
 def test_a_night_finds_slower_code_as_often_as_predicted():
     (found,) = plan().sample.code
 
@@ -41,6 +42,7 @@ def test_a_night_finds_slower_code_as_often_as_predicted():
     assert likely(red, 0.9)
 
 
+@pytest.mark.slow
 def test_a_slow_node_is_reported_in_its_nights_as_often_as_predicted():
     """The aim has a predicted probability; a plan that is careful may find more."""
     aim, node = plan().file.find.node, plan().sample.node
@@ -67,6 +69,7 @@ def test_false_alarms_are_no_more_frequent_than_accepted():
         assert alarms <= stats.binom.ppf(0.999, nights, accepted)
 
 
+@pytest.mark.slow
 def test_a_launch_in_a_slow_mode_is_reported_as_no_slow_node():
     """One launch of a hundred takes 20 % longer; without the second visit each is a slow node."""
     nights = 200

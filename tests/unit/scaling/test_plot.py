@@ -30,6 +30,7 @@ def test_points_are_black_and_held_out_points_are_hollow():
     assert (fitted.get_markerfacecolor(), held_out.get_markerfacecolor()) == ("black", "white")
 
 
+@pytest.mark.slow
 def test_strong_scaling_is_drawn_as_the_ratio_of_steps():
     _, (axes,) = panels(STRONG)
 

@@ -76,6 +76,7 @@ def test_prediction_of_strong_scaling_keeps_the_global_batch():
     assert predicted().fixed_compute is None
 
 
+@pytest.mark.slow
 def test_the_reach_of_the_checked_curves_is_stated():
     def notes(ranks):
         return " ".join(predicted(STRONG, world_sizes=(ranks,)).notes)
@@ -93,6 +94,7 @@ def test_limit_of_strong_scaling_is_the_best_number_of_ranks():
     assert step_of(prediction, 2**20).step_s.value > step_of(prediction, 8).step_s.value
 
 
+@pytest.mark.slow
 def test_amdahls_serial_fraction_of_strong_scaling_is_that_of_the_compute():
     exact = {n: 0.1 * (0.2 + 0.8 / n) for n in (1, 2, 4, 8, 16)}
     series = msgspec.structs.replace(
@@ -105,6 +107,7 @@ def test_amdahls_serial_fraction_of_strong_scaling_is_that_of_the_compute():
     assert check.limit.value == pytest.approx(5, rel=0.02)
 
 
+@pytest.mark.slow
 def test_more_than_ideal_strong_scaling_is_reported():
     series = msgspec.structs.replace(
         STRONG, points=tuple(ScalingPoint(world_size=n, step_s=0.1 / n / n) for n in (1, 2, 4))
@@ -114,6 +117,7 @@ def test_more_than_ideal_strong_scaling_is_reported():
     assert not any("less time" in note for note in predicted(STRONG).notes)
 
 
+@pytest.mark.slow
 def test_strong_curves_of_one_link_are_not_called_contradictory():
     """What hides depends on compute that is not known."""
     other = msgspec.structs.replace(
@@ -268,6 +272,7 @@ def test_price_gives_costs_and_the_best_size():
     assert prediction.best.hours == pytest.approx(slow_h)
 
 
+@pytest.mark.slow
 def test_price_of_the_data_is_the_default():
     series = msgspec.structs.replace(make_series(), price_per_gpu_hour=2.0, epoch_samples=10**6)
 

@@ -31,6 +31,7 @@ def row(shown, ranks):
     return next(line.split() for line in shown.splitlines() if line.split()[:1] == [str(ranks)])
 
 
+@pytest.mark.slow
 def test_strong_scaling_is_named_with_the_compute_that_does_not_shrink():
     shown = text(STRONG)
 

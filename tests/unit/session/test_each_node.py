@@ -52,6 +52,7 @@ def test_a_stored_session_keeps_the_node_of_each_launch(fleet):
     assert session.environment.alike_nodes == 3
 
 
+@pytest.mark.slow
 def test_twenty_sessions_of_an_unchanged_fleet_are_green(fleet):
     sessions = fleet.days(20)
 
@@ -105,6 +106,7 @@ def test_one_slow_launch_of_three_makes_no_node_suspect(fleet):
     assert of_code(session) == GREEN
 
 
+@pytest.mark.slow
 def test_a_mended_node_is_green_again_and_may_become_slow_again(fleet):
     fleet.days(10)
     fleet.days(10, slower={"n5": 1.04})
@@ -271,6 +273,7 @@ def test_three_nodes_do_not_show_which_of_them_is_slower(fleet):
     assert TWO.id not in sessions[-1].undecided()
 
 
+@pytest.mark.slow
 def test_a_slow_node_stays_red_beside_one_or_two_others_and_is_no_evidence_of_the_code(fleet):
     fleet.days(10)
     fleet.days(2, slower={"n5": 1.08})
@@ -311,6 +314,7 @@ def test_a_slow_node_stays_red_if_it_is_visited_again_after_more_sessions_than_a
     assert before + 40 > len(stored(fleet, ONE).sessions)
 
 
+@pytest.mark.slow
 def test_slow_nodes_alone_show_nothing_of_the_code(fleet):
     fleet.days(6)
     fleet.days(2, slower={"n5": 1.2})

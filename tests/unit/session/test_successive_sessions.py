@@ -185,10 +185,8 @@ class FollowingGate(Gate):
             super().store(result, accept=accept)
 
 
-@pytest.mark.parametrize(
-    "moved",
-    [pytest.param(0.8, marks=pytest.mark.slow), pytest.param(0.9, marks=pytest.mark.slow), 0.94],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", [0.8, 0.9, 0.94])
 def test_a_control_that_moved_alone_for_eight_days_makes_no_case_red(moved):
     outcomes, after = [], []
     for seed in SEEDS:
@@ -203,6 +201,7 @@ def test_a_control_that_moved_alone_for_eight_days_makes_no_case_red(moved):
     assert share(RED, after) == 0
 
 
+@pytest.mark.slow
 def test_three_slow_sessions_do_not_keep_a_case_from_passing_again():
     slow, mended = [], []
     for gate in gates():
@@ -369,6 +368,7 @@ def test_a_slow_down_while_the_reference_forms_is_red_at_last_and_stays_red(afte
         assert set(outcomes[outcomes.index(RED) :]) == {RED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 2])
 def test_the_reason_names_where_the_reference_moved_while_it_formed(after):
     for seed in SEEDS:
@@ -377,6 +377,7 @@ def test_the_reason_names_where_the_reference_moved_while_it_formed(after):
         assert f" after its session {after}: which part is right?" in first.reason
 
 
+@pytest.mark.slow
 def test_an_improvement_that_stays_is_one_every_day_and_moves_no_level():
     for gate in gates():
         level = gate.baseline.cases[CASE.id].level("step_time")

@@ -76,7 +76,7 @@ def test_the_search_goes_on_in_the_next_red_session_of_the_same_code(project):
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "edits alone"])
-@pytest.mark.parametrize("slower", [1.0, 3.0])
+@pytest.mark.parametrize("slower", [1.0, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_once_a_case_is_red_pairs_leave_a_third_of_the_time_to_a_search(
     project, monkeypatch, commits, slower
 ):

@@ -186,6 +186,7 @@ def test_degrees_of_freedom_are_those_that_the_sessions_carry(correlation, most)
     assert bool(np.mean(found) < 1) is (correlation == 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 def test_false_alarms_by_the_prior_are_few_also_if_the_cases_move_together(correlation):
     """Four cases, three sessions: a t test of the next session by the prior and the case's own.
