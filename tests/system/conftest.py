@@ -11,7 +11,7 @@ from ddp_perf.duel import sources
 from ddp_perf.session.measure import launchers
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import LEASES
-from tests.builders import make_request
+from tests.builders import FakeLauncher, make_launch, make_request
 from tests.packages_once import versions_once
 from tests.slurm_cluster import slurm_cluster
 from tests.warm_launcher import WarmLauncher
@@ -46,6 +46,13 @@ def _inner_sessions_read_packages_once(monkeypatch):
 @pytest.fixture(autouse=True)
 def _inner_sessions_share_servers(warm_launcher, monkeypatch):
     monkeypatch.setattr(launchers, "ForkserverLauncher", lambda: warm_launcher)
+
+
+@pytest.fixture
+def played_ranks(monkeypatch):
+    """Launches of inner sessions are played: for a test of what no rank decides."""
+    answer = FakeLauncher(lambda request: make_launch(request.case, request.round))
+    monkeypatch.setattr(launchers, "ForkserverLauncher", lambda: answer)
 
 
 @pytest.fixture

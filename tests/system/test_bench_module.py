@@ -88,6 +88,7 @@ def test_torchrun_starts_ranks_whose_results_rank_0_prints_once(start, tmp_path)
     assert [len(rank.steps) for rank in analysis.ranks] == [3, 3]
 
 
+@pytest.mark.slow
 def test_a_wrong_flag_ends_torchrun_with_one_message(start):
     process = start(*TORCHRUN, "--nproc_per_node=2", *MODULE, *SMALL, "--num-layer=3")
 

@@ -75,8 +75,11 @@ CASES = {
 OF_VALUES = ["ddp", "top-k", "powersgd", "gradient scaler", "loader", "fsdp", "as on a gpu"]
 # tests/correctness/test_structures.py launches the base of DDP and FSDP and the lossy hooks.
 LAUNCHED = [
-    *("accumulation", "unused", "fp16 hook", "gradient scaler", "checkpoints", "loader"),
-    *("fsdp without reshard", "hierarchical", "hsdp"),
+    *("accumulation", "unused", "checkpoints", "hierarchical"),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("fp16 hook", "gradient scaler", "loader", "fsdp without reshard", "hsdp")
+    ),
 ]
 
 

@@ -102,6 +102,7 @@ def test_only_the_summary_of_rank_0_is_written(project):
     assert "built by rank" not in text
 
 
+@pytest.mark.usefixtures("played_ranks")
 def test_no_case_is_measured_twice_in_a_session(project):
     project.makepyfile(
         f"""

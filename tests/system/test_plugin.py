@@ -110,6 +110,7 @@ def test_the_gate_fails_if_expected_gpus_are_missing(project, option, says, code
     assert result.parseoutcomes().keys() == {"errors", "deselected"}
 
 
+@pytest.mark.usefixtures("played_ranks")
 def test_a_machine_too_small_for_one_case_skips_only_that_case(project):
     result = project.runpytest(
         "-m", "cpu", "-k", "structure", "--ddp-world-sizes", "1,512", "--save-baseline"
@@ -129,6 +130,7 @@ def test_under_xdist_timed_tests_are_refused_with_the_remedy(project):
     assert "run them without -n" in result.stdout.str()
 
 
+@pytest.mark.usefixtures("played_ranks")
 def test_a_case_without_a_baseline_is_red_and_names_the_remedy(project):
     result = project.runpytest("-m", "cpu", "--ddp-launches", "1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -192,6 +194,7 @@ def test_all_measurements_are_in_the_results_and_in_junit(project):
     assert recorded["tiny-mlp-ddp-fp32-ws2-b16"] == pytest.approx([s for row in steps for s in row])
 
 
+@pytest.mark.usefixtures("played_ranks")
 def test_a_results_file_that_cannot_be_written_fails_the_session(project, monkeypatch):
     def full(path, data):
         raise OSError(28, "No space left on device")

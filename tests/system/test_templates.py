@@ -183,7 +183,11 @@ def duelling(forge):
     return forge.head("change")
 
 
-@pytest.mark.parametrize(("code", "comments"), [("0", ""), ("1", f"{URL}\n")], ids=["new", "again"])
+@pytest.mark.parametrize(
+    ("code", "comments"),
+    [("0", ""), pytest.param("1", f"{URL}\n", marks=pytest.mark.slow)],
+    ids=["new", "again"],
+)
 def test_the_duel_of_a_pull_request_is_one_comment_which_is_updated(forge, code, comments):
     expressions = {
         "github.event.pull_request.head.sha": duelling(forge),

@@ -45,6 +45,7 @@ def test_one_look_at_a_quiet_series_finds_nothing():
     assert not any(moves(quiet(seed)) for seed in range(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draw", "most"), [(quiet, 1), (correlated, 5), (heavy_tailed, 1)])
 def test_few_of_many_looks_at_growing_quiet_series_find_a_move(draw, most):
     alarms = 0

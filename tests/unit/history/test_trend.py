@@ -75,6 +75,7 @@ def restless(random):
     return random.normal(size=60) * np.where(np.arange(60) < 30, 1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draw", "most"), [(heavy_tailed, 0), (restless, 5)])
 def test_few_reports_of_growing_quiet_sessions_call_them_slower(draw, most):
     alarms = 0

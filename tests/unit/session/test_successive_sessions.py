@@ -357,7 +357,7 @@ def formed_slower(seed, after):
 
 @pytest.mark.parametrize(
     "after",
-    [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4],
+    [1, *(pytest.param(after, marks=pytest.mark.slow) for after in (2, 3, 4))],
 )
 def test_a_slow_down_while_the_reference_forms_is_red_at_last_and_stays_red(after):
     """It begins with the second to the fifth session."""
@@ -387,6 +387,7 @@ def test_an_improvement_that_stays_is_one_every_day_and_moves_no_level():
         assert gate.baseline.cases[CASE.id].level("step_time") == level
 
 
+@pytest.mark.slow
 def test_unchanged_code_is_never_red_over_two_months():
     """5 machines × 60 days at one false alarm in 2000 verdicts: at most one may be red."""
     outcomes = [outcome for seed in range(5) for outcome in Gate(seed).days(60)]

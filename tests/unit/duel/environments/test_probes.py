@@ -195,6 +195,7 @@ def test_a_run_keeps_its_probes_for_the_next_one(tmp_path, monkeypatch):
     assert results[0].search.complete
 
 
+@pytest.mark.slow
 def test_a_stated_confidence_is_that_of_the_probes(tmp_path):
     sides = make_side(tmp_path), make_side(tmp_path, variables={"MODE": "new"})
     alphas = []

@@ -113,6 +113,7 @@ def test_the_move_is_found_with_fewer_degrees_of_freedom_if_no_more_are_known():
     assert find([0.0, 0.999 * limit], prior=few, smallest=1e-6) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1], ids=["slower", "faster"])
 @pytest.mark.parametrize("sessions", [5, 8])
 def test_a_move_is_found_by_chance_at_most_at_its_level_in_each_direction(sessions, sign):
