@@ -54,6 +54,7 @@ def figure(text):
     return float(re.match(r"[\d,.]+", text)[0].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_alone_it_trains_without_ddp(start):
     out, error = (process := start(*MODULE, *SMALL)).communicate(timeout=120)
 

@@ -289,6 +289,7 @@ def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(a
     assert all(len(case["launches"]) >= 2 for case in cases)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_session_as_an_interrupt_does_and_is_named(amid_launches):
     process, results, junit = amid_launches
 

@@ -206,6 +206,7 @@ def test_a_step_that_needs_its_values_is_counted_with_them(shown):
     assert "counted with values computed" in shown
 
 
+@pytest.mark.slow
 def test_a_step_that_raises_fails_with_the_line_of_the_user(shown):
     assert " 2 failed" in shown
     assert 'raises.py", line 10, in loss' in shown

@@ -174,6 +174,7 @@ def test_an_output_that_cannot_be_written_ends_the_sweep_and_shows_what_was_meas
     assert len(sweep.machine.requests) == 3
 
 
+@pytest.mark.slow
 def test_a_setting_whose_server_does_not_start_fails_alone(sweep):
     answer = sweep.machine.answer
 
