@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 from collections.abc import Iterable
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # of NVIDIA, WSL and ROCm
 
 
 def preload(workloads: Iterable[str]) -> None:
     """Import torch and its distributed package, the registry of workloads, and these workloads.
 
-    Each optimizer imports torch's compiler at its first step: this takes 0.4 s in a rank. A torch
-    that is built for CUDA does it there: a server must ask for no device.
+    Each optimizer imports torch's compiler at its first step: this takes 0.4 s in a rank. Where
+    there may be a GPU, ranks do it for themselves: the compiler asks for it, and a server must not.
     """
     import torch
 
     from ddp_perf.workloads.registry import find_builder
 
-    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    built_for_gpus = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
+    if not (built_for_gpus and any(os.path.exists(path) for path in _DRIVERS)):
         importlib.import_module("torch._dynamo")
     for workload in workloads:
         find_builder(workload)
