@@ -57,7 +57,9 @@ def test_training_from_a_checkpoint_equals_uninterrupted_one(trained, saved, fie
             assert relative_error(actual, wanted) < TOLERANCES["float64"]
 
 
-@pytest.mark.parametrize(("saving", "loading"), [("ddp", "fsdp"), ("fsdp", "ddp")])
+@pytest.mark.parametrize(
+    ("saving", "loading"), [("ddp", "fsdp"), pytest.param("fsdp", "ddp", marks=pytest.mark.slow)]
+)
 def test_a_checkpoint_of_one_strategy_loads_under_the_other(trained, saved, saving, loading):
     later = trained(
         "Transformer",

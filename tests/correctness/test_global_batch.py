@@ -28,7 +28,6 @@ TOLERANCE = 1e-5
 SUITES = [*find_suites(ROOT / "bench_configs" / "cpu"), ROOT / "bench_configs" / "cpu_quick.yaml"]
 # Between the largest and the smallest buckets of a suite, which both train here.
 SWEPT = {"buckets-0.05", "buckets-0.25", "buckets-0.5"}
-FAST = {(None, workload) for workload in ("mlp", "gpt")}
 SHORT = Schedule(
     steps=STEPS, warmup=STEPS - 1, launches=1, start_deadline_s=300, step_deadline_s=60
 )
@@ -37,7 +36,8 @@ SHORT = Schedule(
 def shipped():
     """Yield the cases of several ranks of all CPU suites, with the first batch size of each.
 
-    The base of each suite is fast; ``test_hooks.py`` and others train each technique in short.
+    Those without a technique of the MLP and of FSDP are fast; ``test_hooks.py`` and others train
+    each technique in short.
     """
     seen = set()
     for case in load_cases(SUITES, Overrides()):
@@ -46,7 +46,7 @@ def shipped():
         if case.trains and case.world_size > 1 and case.technique not in SWEPT and key not in seen:
             seen.add(key)
             short = msgspec.structs.replace(comparable(case), schedule=SHORT)
-            fast = (case.technique, case.workload) in FAST and case.precision != "fp16"
+            fast = case.technique is None and (case.workload == "mlp" or case.fsdp is not None)
             marks = [] if fast else [pytest.mark.slow]
             yield pytest.param(short, id=f"{case.suite}-{case.id}", marks=marks)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,7 @@ def start(tmp_path, monkeypatch):
         return subprocess.Popen(
             [sys.executable, *arguments],
             cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun leaves a directory there
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -50,6 +50,7 @@ def counted(launcher, request):
     return launcher.count(CountRequest(case=request.case, import_paths=request.import_paths))
 
 
+@pytest.mark.slow
 def test_another_interpreter_imports_the_package_of_its_side_and_nothing_else_there(tmp_path):
     """The working directory of this test has a ddp_perf, too, and comes first on a path."""
     package = copied_package(

@@ -44,7 +44,12 @@ def write(path, measured, **environment):
             "Some Processor (cpu-some-2c-host) → Other Processor (cpu-other-2c-host)",
             id="another accelerator",
         ),
-        pytest.param({"links": "NV4"}, "interconnect PHB → NV4", id="another link"),
+        pytest.param(
+            {"links": "NV4"},
+            "interconnect PHB → NV4",
+            id="another link",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_run_beside_itself_on_another_machine_has_equal_figures_and_no_verdict(

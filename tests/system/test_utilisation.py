@@ -50,7 +50,9 @@ def test_the_cpu_time_of_a_rank_is_that_of_its_steps_and_little_more(launched):
         assert used.gpu is None
 
 
-@pytest.mark.parametrize("workers", [None, 0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "workers", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (None, 1))]
+)
 def test_loader_workers_have_cpu_time_of_their_own(workers, launched):
     data = {} if workers is None else {"data": {"num_workers": workers}}
     for rank in launched(steps=300, **data):

@@ -201,6 +201,7 @@ def shown(tmp_path_factory):
     return project.run("--save-baseline", code=1)
 
 
+@pytest.mark.slow
 def test_a_step_that_needs_its_values_is_counted_with_them(shown):
     assert " 1 skipped" in shown
     assert "counted with values computed" in shown

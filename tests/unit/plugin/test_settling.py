@@ -197,7 +197,7 @@ def test_a_settled_improvement_becomes_the_level_of_an_appended_session(settled)
         assert result.saved[case_id].mode == "accept"
 
 
-@pytest.mark.parametrize("mode", [[], ["--save-baseline"]])
+@pytest.mark.parametrize("mode", [[], pytest.param(["--save-baseline"], marks=pytest.mark.slow)])
 def test_an_improvement_is_accepted_only_where_sessions_are_appended(settled, mode):
     result = improve(settled, *mode)
 

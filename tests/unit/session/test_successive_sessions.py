@@ -319,6 +319,7 @@ def test_four_runs_in_an_hour_inform_as_one_session():
     assert len(gate.baseline.cases[CASE.id].sessions) == before + 4
 
 
+@pytest.mark.slow
 def test_accepting_a_slow_down_begins_a_level_that_is_gated_at_once():
     rows = []
     for gate in gates():

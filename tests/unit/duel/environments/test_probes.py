@@ -175,6 +175,7 @@ def test_a_number_of_threads_is_judged_by_wall_time(prober):
     assert (one.metric, hybrids.sides) == ("step_time", [])
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_probes_for_the_next_one(tmp_path, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     a = make_side(tmp_path)
