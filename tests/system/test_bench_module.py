@@ -5,9 +5,9 @@ tests/system/test_docs.py runs the commands of docs/bench.md, and compares what 
 
 from __future__ import annotations
 
+import os
 import re
 import socket
-import os
 import subprocess
 import sys
 

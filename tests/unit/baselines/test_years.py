@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 
 import pytest
 
@@ -17,6 +18,7 @@ FEW = REFERENCE_SESSIONS + INFORMING
 RED = range(DAYS - 200, DAYS)  # the slow-down that nobody mended
 
 
+@functools.cache
 def year_of_sessions(red=range(0)):
     return years.year_of_sessions(red, cases=CASES)
 

@@ -147,6 +147,7 @@ def test_nothing_is_searched_where_no_commit_lies_between_or_edits_touch_the_cas
     assert not searchable(project, good)
 
 
+@pytest.mark.slow
 def test_the_only_commit_that_the_case_reads_is_named_without_a_launch(
     project, tmp_path, monkeypatch
 ):
