@@ -7,7 +7,8 @@ import importlib
 import os
 from collections.abc import Iterable
 
-_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # of NVIDIA, WSL and ROCm
+# Of NVIDIA, of its boards for robots, WSL and ROCm.
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 def preload(workloads: Iterable[str]) -> None:

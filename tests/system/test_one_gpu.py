@@ -41,7 +41,7 @@ def launcher():
     ],
 )
 def test_the_forkserver_serves_without_initialising_cuda(launcher, workload):
-    if workload in (pytest.param("distilbert", marks=pytest.mark.slow), "resnet50"):
+    if workload in ("distilbert", "resnet50"):
         pytest.importorskip("transformers")
 
     runtime = launcher.runtime(make_case(workload=workload))
