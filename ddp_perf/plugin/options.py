@@ -304,6 +304,11 @@ def read_options(config: pytest.Config) -> Options:
     if report is not None:
         _make_directory(report)
         json_path = json_path or (None if against else report / "results.json")
+    if replay is not None and json_path is not None and json_path.resolve() == replay.resolve():
+        raise pytest.UsageError(
+            f"--ddp-launcher replay:{replay}: this session would write {json_path} anew; name"
+            " another --ddp-json or --ddp-report"
+        )
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / config.getini("ddp_configs"),

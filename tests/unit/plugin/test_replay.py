@@ -142,6 +142,19 @@ def test_what_needs_launches_or_would_count_twice_is_refused(project, arguments,
     assert says in done.stderr.str()
 
 
+@pytest.mark.parametrize("option", [f"--ddp-json=./{FILE}", "--ddp-report=."])
+def test_it_does_not_overwrite_what_it_replays(recorded, option):
+    (recorded.path / FILE).rename(recorded.path / "results.json")
+    (recorded.path / FILE).symlink_to("results.json")
+    before = (recorded.path / "results.json").read_bytes()
+
+    done = recorded.run("-m", "gpu", *REPLAY, option)
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "name another --ddp-json or --ddp-report" in done.stderr.str()
+    assert (recorded.path / "results.json").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
