@@ -21,7 +21,8 @@ def add_cluster_options(group: pytest.OptionGroup) -> None:
         metavar="NAME",
         help=f"what starts the ranks of each launch, instead of the suite's: {', '.join(LAUNCHERS)}"
         " (default: forkserver, which forks them on this machine); or replay:FILE, which launches"
-        " nothing: the tests get the session of a results file, on the machine that it is of",
+        " nothing: the tests get the session of a results file, as if on the machine that it was"
+        " measured on",
     )
     group.addoption("--ddp-nnodes", type=parse_count, metavar="N", help="number of nodes")
     group.addoption(

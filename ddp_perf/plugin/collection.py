@@ -85,7 +85,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("ddp_case", _counted(every))
         return
     metric = asserted_metric(metafunc.definition)
-    each_node = metafunc.config.stash[SESSION].options.cluster.each_node
+    each_node = metafunc.config.stash[SESSION].capacity.each_node
     gated = [p for p in every if _asserts_something(p.values[0], metric, each_node=each_node)]
     metafunc.parametrize("ddp_case", gated if every else [_NO_SUITE])
 

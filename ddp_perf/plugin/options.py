@@ -42,6 +42,10 @@ _LAUNCHES_NOTHING = "a replay launches nothing; leave one of them out"
 _NOT_REPLAYED = {
     "--save-baseline": "a replay stores nothing; ddp-perf judge FILE --append does",
     "--ddp-history": "a replay is no further session; ddp-perf history import FILE adds it",
+    "--ddp-rotate": "a recorded night has its own cases; leave one of them out",
+    "--ddp-steps": _LAUNCHES_NOTHING,
+    "--ddp-warmup": _LAUNCHES_NOTHING,
+    "--ddp-launches": _LAUNCHES_NOTHING,
     "--ddp-settle": _LAUNCHES_NOTHING,
     "--ddp-audit": _LAUNCHES_NOTHING,
     "--ddp-inject": _LAUNCHES_NOTHING,

@@ -15,6 +15,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.secrets import without_passwords
 from ddp_perf.plugin.items import asserted_metric, case_of
+from ddp_perf.plugin.option_values import REPLAY
 from ddp_perf.plugin.rootdir import PATH_OPTIONS
 
 # The options that change a case, or how often it is launched.
@@ -62,7 +63,9 @@ def session_command(config: pytest.Config) -> str:
 def counting_command(config: pytest.Config) -> str:
     """Return the command that counts the session's work tests again, and may store the counts."""
     if config.getoption("ddp_against") is None:
-        return session_command(config)
+        replays = str(config.getoption("ddp_launcher")).startswith(REPLAY)
+        without = (*_ONCE, "--ddp-launcher") if replays else _ONCE
+        return shlex.join(_repeated(_given(config), without))
     given = [argument for argument in _given(config) if argument != _DUEL_FLAG]
     return shlex.join([*_repeated(given, (*_ONCE, *_DUEL, "-m")), "-m", "work"])
 

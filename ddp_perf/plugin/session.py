@@ -164,7 +164,7 @@ class DdpSession:
                 self._planned.setdefault(case.suite, []).append(case)
             if case.key in ids or and_any:
                 possible.append(case)
-        if self.options.cluster.each_node:
+        if self._recording is None and self.options.cluster.each_node:
             check_pool(self.options.machine, possible)
         if self._recording is None:
             check_texts(possible)
@@ -313,6 +313,7 @@ class DdpSession:
         elif self.results or (self.report.is_wanted and began and not counted):
             self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
             complete = self._judged == {case.key for case in self._all_planned}
+            complete &= self._recording is None or self._recording.complete
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
         self._work_report.write(counted, self.capacity.accelerator_key("gpu"))

@@ -24,6 +24,16 @@ _REMEDIES = Remedies(
     no_such_figure="only an older session that has it can judge it (--append stores this one)",
 )
 
+_APPEND = "only an older session can judge it (ddp-perf judge FILE --append stores this one)"
+_ACCEPT = 'ddp-perf baseline promote FILE --mode accept --reason "…" replaces it'
+_OF_REPLAY = Remedies(
+    no_such_case=_APPEND,
+    no_such_figure=_APPEND,
+    other_work=_ACCEPT,
+    other_structure=_ACCEPT,
+    other_machine=_ACCEPT,
+)
+
 
 class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
     """One suite of a results file."""
@@ -146,7 +156,7 @@ def judge_by_older(result: SuiteResult, store: BaselineStore) -> SuiteResult:
         baseline_path=str(store.path(key)),
         structures=store.load_structures(result.suite),
         elsewhere=cases_elsewhere(store.relatives(key)),
-        remedies=_REMEDIES,
+        remedies=_OF_REPLAY,
     )
     return msgspec.structs.replace(judged, explanations=explain_slower_cases(judged, older))
 

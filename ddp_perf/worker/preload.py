@@ -17,15 +17,21 @@ def preload(workloads: Iterable[str]) -> None:
     Each optimizer imports torch's compiler at its first step: this takes 0.4 s in a rank. Where
     there may be a GPU, ranks do it for themselves: the compiler asks for it, and a server must not.
     """
-    import torch
 
     from ddp_perf.workloads.registry import find_builder
 
-    built_for_gpus = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
-    if not (built_for_gpus and any(os.path.exists(path) for path in _DRIVERS)):
+    if not may_have_gpu():
         importlib.import_module("torch._dynamo")
     for workload in workloads:
         find_builder(workload)
+
+
+def may_have_gpu() -> bool:
+    """Return whether torch is built for GPUs and there is a driver, without asking it."""
+    import torch
+
+    built_for_gpus: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
+    return built_for_gpus and any(os.path.exists(path) for path in _DRIVERS)
 
 
 def freeze() -> None:

@@ -39,7 +39,7 @@ _MACHINERY = (
     runpy.__file__,
     "<frozen ",
 )
-# The address of a socket has at most 107 characters, and its name in the directory has 18.
+# The address of a socket has at most 107 bytes, and its name in the directory has 18.
 _LONGEST_DIRECTORY = 107 - len("/listener-12345678")
 
 
@@ -130,7 +130,7 @@ def _keep_sockets_in(directory: Path) -> None:
     It would make one in the temporary directory, as for a DataLoader's workers, and remove it when
     the interpreter shuts down, which no rank does.
     """
-    if len(str(directory)) <= _LONGEST_DIRECTORY:
+    if len(os.fsencode(directory)) <= _LONGEST_DIRECTORY:
         process: Any = multiprocessing.current_process()
         process._config["tempdir"] = str(directory)
 

@@ -37,7 +37,6 @@ ROUNDED = [
     pytest.param({"kind": "topk", "ratio": 0.1}, id="topk_0.1"),
 ]
 ALL = [*EXACT, *ROUNDED]
-SLOW = pytest.mark.slow
 DDP_OPTIONS = ("static_graph", "gradient_as_bucket_view")
 
 
@@ -101,7 +100,7 @@ def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, option):
 
 @pytest.mark.parametrize(
     ("hook", "world_size"),
-    [*with_ranks(EXACT[1:]), *with_ranks([EXACT[0], *ROUNDED], SLOW)],
+    [*with_ranks(EXACT[1:]), *with_ranks([EXACT[0], *ROUNDED], pytest.mark.slow)],
 )
 def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")

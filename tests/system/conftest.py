@@ -21,7 +21,7 @@ WORKLOADS = Path(__file__).parent / "workloads"
 
 @pytest.fixture(scope="session", autouse=True)
 def leases(tmp_path_factory):
-    """Leases of this worker alone: a session does not wait for one of the other worker.
+    """Leases of this worker alone: a session does not wait for one of another worker.
 
     No time is judged here. GPUs are leased from all: two sessions cannot share their memory.
     """

@@ -100,7 +100,6 @@ def test_a_session_stores_judges_and_reports_collectives(project):
         assert "step_time_ms" not in figures
 
 
-@pytest.mark.usefixtures("played_ranks")
 def test_a_baseline_contains_a_collective_like_any_case(project):
     project.runpytest("--save-baseline", "-k", "all_reduce and 64KiB")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from ddp_perf.plugin.exit_code import UNDECIDED
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.results_file import read_results, write_results
 from tests.builders import make_capacity, make_failure, make_gpu_machine
 from tests.projects import TINY
 
@@ -38,7 +39,7 @@ def test_it_is_judged_as_on_its_machine_and_launches_nothing(recorded):
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     done.stdout.fnmatch_lines(
         [
-            "ddp: tiny: replayed from recorded.json, which was measured on * (NVIDIA H200) on *",
+            "ddp: tiny: replayed from recorded.json; measured on * (NVIDIA H200) on *",
             "*REGRESSION: step time of mlp-ddp-fp32-ws2-b16: *",
         ]
     )
@@ -114,6 +115,62 @@ def test_a_case_of_other_work_is_skipped_with_what_differs(recorded):
     assert f"{FILE} has launches of other work: model.hidden_dim 64 → 32" in done.stdout.str()
 
 
+def rewrite(project, *, complete=True, **changes):
+    """Change the recorded measurement of each case."""
+    file = read_results(project.path / FILE)
+    (suite,) = file.suites
+    measurements = {
+        case_id: msgspec.structs.replace(measured, **changes)
+        for case_id, measured in suite.measurements.items()
+    }
+    summaries = suite.summaries if "launches" not in changes else {}
+    suite = msgspec.structs.replace(suite, measurements=measurements, summaries=summaries)
+    write_results(project.path / FILE, [suite], complete=complete)
+
+
+def test_an_unfinished_session_stays_one(recorded):
+    rewrite(recorded, complete=False)
+
+    done = recorded.run("-m", "gpu", *REPLAY, "--ddp-json=again.json")
+
+    done.stdout.fnmatch_lines(["ddp: tiny: replayed from *; its session did not end"])
+    assert not read_results(recorded.path / "again.json").complete
+
+
+def test_a_file_whose_session_was_ended_before_any_launch_is_refused(recorded):
+    rewrite(recorded, complete=False, launches=())
+
+    done = recorded.run("-m", "gpu", *REPLAY)
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "it has no launch" in done.stderr.str()
+
+
+def test_launches_are_judged_by_the_schedule_that_they_had(recorded):
+    recorded.suite("tiny", ON_GPUS.replace("steps: 8", "steps: 90"))
+
+    recorded.run("-m", "gpu", *REPLAY, "--ddp-json=again.json")
+
+    (before,) = read_results(recorded.path / FILE).suites
+    (after,) = read_results(recorded.path / "again.json").suites
+    assert after.findings == before.findings
+
+
+def test_a_suite_of_a_cluster_is_replayed_without_the_cluster(recorded):
+    recorded.suite("tiny", ON_GPUS + "launcher: kubernetes\n")
+
+    done = recorded.run("-m", "gpu", "-k", "structure", *REPLAY)
+
+    done.assert_outcomes(passed=2, deselected=10)
+
+
+def test_a_cluster_that_is_not_described_is_a_usage_error(project):
+    done = project.run("--ddp-launcher=kubernetes")
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--ddp-pod-template FILE need each other" in done.stderr.str()
+
+
 def test_a_launch_that_failed_is_red_again(project):
     project.answer = lambda request: make_failure(request.case, request.round)
     project.run(f"--ddp-json={FILE}")
@@ -132,6 +189,8 @@ def test_a_launch_that_failed_is_red_again(project):
         (["--ddp-settle=90s"], "a replay launches nothing; leave one of them out"),
         (["--ddp-inject=compute:5%"], "a replay launches nothing"),
         (["--ddp-profile"], "a replay launches nothing"),
+        (["--ddp-steps=20"], "a replay launches nothing"),
+        (["--ddp-rotate"], "a recorded night has its own cases"),
         (["--ddp-against=HEAD"], "a duel launches by forkserver; leave --ddp-launcher out"),
     ],
 )
