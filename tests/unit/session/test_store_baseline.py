@@ -107,6 +107,7 @@ def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(*all_invalid(ONE)))
 
     assert stored.keys() == {TWO.id}
+    assert result.saved[TWO.id].without == {}
     why = Refused(reason="the measurement is INVALID: because", cause="machine")
     assert result.not_saved == {ONE.id: why}
 
