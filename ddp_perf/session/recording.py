@@ -52,12 +52,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     def line(self, suite: str) -> str:
         """Return the line that tells where and when the suite was measured."""
         result = self.suites[suite]
-        here = result.environment
-        settled = counted(len(result.settled), "case")
+        here, settled = result.environment, len(result.settled)
         return (
             f"{suite}: replayed from {self.path}; measured on {here.host} ({here.accelerator}) on"
             f" {result.date[:10]}{'' if self.complete else '; its session did not end'}"
-            + (f"; {settled} settled then, which a replay does not do" if result.settled else "")
+            + (f"; settled then, and not here: {counted(settled, 'case')}" if settled else "")
         )
 
     def judge(self, suite: str, cases: Sequence[Case], store: BaselineStore) -> SuiteResult:

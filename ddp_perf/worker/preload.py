@@ -17,7 +17,7 @@ def preload(workloads: Iterable[str]) -> None:
     Each optimizer imports torch's compiler at its first step: this takes 0.4 s in a rank. Where
     there may be a GPU, ranks do it for themselves: the compiler asks for it, and a server must not.
     """
-
+    importlib.import_module("torch")
     from ddp_perf.workloads.registry import find_builder
 
     if not may_have_gpu():

@@ -61,7 +61,6 @@ def run_rank(
         "LOCAL_WORLD_SIZE": str(request.case.world_size),
     }
     if isinstance(request, CountRequest):
-        _keep_sockets_in(directory)
         _count_to_end(request, heartbeats, reports, directory)
     run_to_end(
         request,
@@ -138,6 +137,8 @@ def _keep_sockets_in(directory: Path) -> None:
 def _count_to_end(
     request: CountRequest, heartbeats: Heartbeats, reports: Connection, directory: Path
 ) -> NoReturn:
+    _keep_sockets_in(directory)
+
     def end(count: Callable[[], StepWork]) -> NoReturn:
         _end_with(lambda: RankCounted(work=count()), request, reports)
 

@@ -63,13 +63,13 @@ def judged(counted):
     return judge
 
 
-FEW = [
+EACH_THIRD_IS_FAST = [
     edit if number % 3 == 0 else pytest.param(edit, marks=pytest.mark.slow)
     for number, edit in enumerate(HEAVIER)
 ]
 
 
-@pytest.mark.parametrize("edit", FEW, ids=lambda edit: edit.name.replace(" ", "-"))
+@pytest.mark.parametrize("edit", EACH_THIRD_IS_FAST, ids=lambda edit: edit.name.replace(" ", "-"))
 def test_an_edit_that_makes_the_step_do_more_is_red_and_named(judged, edit):
     verdict = judged(edit)
 

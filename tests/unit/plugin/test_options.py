@@ -260,3 +260,10 @@ def test_settled_improvements_are_accepted_unless_the_ini_forbids_it(options, py
     pytester.makeini("[pytest]\nddp_accept_improvements = false\n")
 
     assert not options().policy.accept_improvements
+
+
+def test_a_cluster_that_is_not_described_is_a_usage_error(project):
+    done = project.run("--ddp-launcher=kubernetes")
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--ddp-pod-template FILE need each other" in done.stderr.str()

@@ -164,13 +164,6 @@ def test_a_suite_of_a_cluster_is_replayed_without_the_cluster(recorded):
     done.assert_outcomes(passed=2, deselected=10)
 
 
-def test_a_cluster_that_is_not_described_is_a_usage_error(project):
-    done = project.run("--ddp-launcher=kubernetes")
-
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--ddp-pod-template FILE need each other" in done.stderr.str()
-
-
 def test_a_launch_that_failed_is_red_again(project):
     project.answer = lambda request: make_failure(request.case, request.round)
     project.run(f"--ddp-json={FILE}")
