@@ -17,6 +17,7 @@ from typing import get_args
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.case import Tier
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.changed_files import merge_base
 from ddp_perf.errors import GpuError, SideError
 from ddp_perf.system.capacity import tier_of
@@ -26,11 +27,24 @@ OUT = Path("artifacts/pr")
 BUDGETS_S: dict[Tier, float] = {"cpu": 300.0, "gpu": 600.0}
 TESTS = ("tests/work", "tests/correctness/test_ddp.py", "tests/correctness/test_fsdp.py")
 AT_ONCE = ("-m", "not perf", "-n", "auto", "--dist", "worksteal")
-RED, ERROR, USAGE, NO_TEST, UNDECIDED, INTERRUPTED, TERMINATED = 1, 3, 4, 5, 6, 130, 143
-WORST_FIRST = (TERMINATED, INTERRUPTED, RED, ERROR, USAGE, UNDECIDED, 0, NO_TEST)
-WHOLE = (0, RED, NO_TEST, UNDECIDED)  # a session that ran all of its tests
+WORST_FIRST = (
+    ExitCode.TERMINATED,
+    ExitCode.INTERRUPTED,
+    ExitCode.RED,
+    ExitCode.ERROR,
+    ExitCode.USAGE,
+    ExitCode.UNDECIDED,
+    ExitCode.GREEN,
+    ExitCode.NO_TESTS,
+)
+# Those of a session that ran all of its tests, and what the comment calls them.
+RESULTS: dict[int, str] = {
+    ExitCode.GREEN: "green",
+    ExitCode.RED: "red",
+    ExitCode.NO_TESTS: "no test was selected",
+    ExitCode.UNDECIDED: "undecided",
+}
 MOST = 65_000  # characters of a comment: GitHub refuses more than 65,536
-RESULTS = {0: "green", RED: "red", NO_TEST: "no test was selected", UNDECIDED: "undecided"}
 
 
 class Sessions:
@@ -46,7 +60,7 @@ class Sessions:
     def run(self, arguments: Sequence[str], *, advised: Sequence[str]) -> int:
         """Run a session, and return its exit code. Its last line advises a form of ``advised``."""
         if self._is_terminated:
-            return TERMINATED
+            return ExitCode.TERMINATED
         self._process = subprocess.Popen(
             ["pytest", *arguments, "--ddp-strict", f"--ddp-report={OUT}"],
             env={**os.environ, "DDP_PERF_COMMAND": shlex.join([".venv/bin/pytest", *advised])},
@@ -66,25 +80,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--base")
     parser.add_argument("--tier", choices=get_args(Tier))
     parser.add_argument("--budget", type=_budget)
-    parser.add_argument("--reason")
+    parser.add_argument("--ddp-reason")
     try:
         options, others = parser.parse_known_args(arguments)
         base = merge_base(Path.cwd(), options.base)
         machine = find_gpus()
         tier: Tier = options.tier or tier_of(machine, meant="--tier cpu")
     except SystemExit:  # argparse has written why
-        return USAGE
+        return ExitCode.USAGE
     except (SideError, GpuError) as error:
         print(f"ci/pr: {error}", file=sys.stderr)
-        return USAGE if isinstance(error, SideError) else ERROR
+        return ExitCode.USAGE if isinstance(error, SideError) else ExitCode.ERROR
     OUT.mkdir(parents=True, exist_ok=True)
     for name in ("work.md", "duel.md", "comment.md"):
         (OUT / name).unlink(missing_ok=True)  # of an earlier run
     sessions = Sessions()
-    reason = [] if options.reason is None else [f"--reason={options.reason}"]
+    reason = [] if options.ddp_reason is None else [f"--ddp-reason={options.ddp_reason}"]
     counting = [*TESTS, *AT_ONCE, f"--junitxml={OUT}/junit.xml", *others, *reason]
     codes = [sessions.run(counting, advised=["-m", "work", "-n", "auto", *others])]
-    if codes[0] in WHOLE:
+    if codes[0] in RESULTS:
         duel = ["-m", "gpu" if tier == "gpu" else "perf and cpu", f"--ddp-against={base}"]
         duel += [f"--ddp-against-budget={options.budget or BUDGETS_S[tier]:g}", "--ddp-touched"]
         if tier == "gpu":  # a case for more GPUs than there are is excused

@@ -12,13 +12,11 @@ from pathlib import Path
 
 from ddp_perf.bench.flags import Flags, benchmark_case, parse_flags
 from ddp_perf.bench.position import Position, position_of
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.launch import FACTS, LaunchFailure, LaunchRequest, Profiling
 from ddp_perf.errors import ConfigError, DdpPerfError
 
-_FAILED = 1
-_USAGE = 2  # argparse's exit code
 _REFUSED_S = 10.0  # within which the first rank of the node ends
-_INTERRUPTED = 130  # that of a shell's command after Ctrl-C
 _PROFILED_STEPS = 3  # as --ddp-profile
 _NAME = "python -m ddp_perf.bench"
 
@@ -29,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         position = position_of(os.environ)
     except DdpPerfError as error:
         _note(f"rank {os.environ['RANK']}: {error}")
-        return _FAILED
+        return ExitCode.RED
     try:
         flags = _flags(arguments, position)
         request = _request(flags, position)
@@ -80,16 +78,16 @@ def _measure(request: LaunchRequest, flags: Flags, position: Position) -> int:
             request = _request(flags, meeting.position)
         outcome = run_as_rank(request, meeting)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 – torch raises anything; the process ends with it
         described = rank_error(error)
         if not described.peer_lost:
             sys.stderr.write(described.traceback)  # empty for a user's mistake
         _note(f"rank {position.rank}: {described.detail}")
-        return _FAILED
+        return ExitCode.RED
     if isinstance(outcome, LaunchFailure):
         _note(str(outcome))
-        return _FAILED
+        return ExitCode.RED
     if outcome is not None:
         from ddp_perf.bench.report import report_text
 
@@ -106,7 +104,7 @@ def _refuse(error: ConfigError, position: Position) -> int:
         _note(f"{error}\nSee {_NAME} --help")
     else:
         time.sleep(_REFUSED_S)  # torchrun ends all ranks when one ends, even before it prints
-    return _USAGE
+    return ExitCode.USAGE
 
 
 def _note(message: str) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, get_args
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import (
     AsJson,
     CurvesFile,
@@ -19,6 +18,7 @@ from ddp_perf.cli.options import (
     IntraBandwidth,
 )
 from ddp_perf.cli.predict import NCCL_LATENCIES_US, curves_of, is_baseline, topology_in, topology_of
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.advice.choice import Recommendation, recommend
@@ -98,8 +98,8 @@ def advise_training(
     \b
     Exit code:
       0  a plan is recommended, and it reaches the efficiency that the document expects of its use
-      2  undecided: nothing fits, no plan reaches it, or its time is not modelled
       4  usage: an argument, or a file that cannot be read
+      75  undecided: nothing fits, no plan reaches it, or its time is not modelled
     """
     given = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), NCCL_LATENCIES_US)
     topology = (None if gpus_per_node is not None else topology_in(file)) or given
@@ -127,7 +127,7 @@ def advise_training(
     else:
         typer.echo(advice_text(found, shutil.get_terminal_size().columns))
         typer.echo(f"next: {_next(context, found, output)}")
-    raise typer.Exit(ExitCode.PASS if found.reaches else ExitCode.UNDECIDED)
+    raise typer.Exit(ExitCode.GREEN if found.reaches else ExitCode.UNDECIDED)
 
 
 def _step(file: Path, only: str, parameters: float | None) -> MeasuredStep:

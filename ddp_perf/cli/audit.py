@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import BaselineError
 from ddp_perf.report.terminal.audit import Audit, audit_json, audit_text
 from ddp_perf.stats.audit.measured import CasesAudit, audit_cases
@@ -53,4 +53,4 @@ def audit(
             measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
     audit = Audit(tables=tuple(tables), measured=tuple(measured))
     typer.echo(audit_json(audit) if as_json else audit_text(audit))
-    raise typer.Exit(ExitCode.REGRESSION if audit.contradictions else ExitCode.PASS)
+    raise typer.Exit(ExitCode.RED if audit.contradictions else ExitCode.GREEN)

@@ -15,9 +15,10 @@ import typer
 
 from ddp_perf.baselines.save import SaveMode, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
-from ddp_perf.cli.group import CommandGroup, ExitCode
+from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
 from ddp_perf.render.tables import wrapped
@@ -101,7 +102,7 @@ def diff(
     """
     found = diff_baselines(read_baseline(old), read_baseline(new))
     _print(found, as_json, lambda width: diff_text(found, width))
-    raise typer.Exit(ExitCode.REGRESSION if found.differs else ExitCode.PASS)
+    raise typer.Exit(ExitCode.RED if found.differs else ExitCode.GREEN)
 
 
 @app.command()
@@ -150,7 +151,7 @@ def promote(
     lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
     _print(notes, as_json, lambda width: "\n".join(wrapped(lines, width)))
     whole = notes and not any(suite.not_saved for suite in promoted)
-    raise typer.Exit(ExitCode.PASS if whole else ExitCode.REGRESSION)
+    raise typer.Exit(ExitCode.GREEN if whole else ExitCode.RED)
 
 
 @app.command()

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.bisect_environments import bisect_environments
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.find import CommitSearch
 from ddp_perf.duel.bisect.log import BisectLog, open_log
@@ -77,8 +77,8 @@ def bisect(
     Exit code:
       0  found: one commit, adjacent ones of which the others cannot be launched, or two steps;
          or every package and variable that is to blame
-      2  undecided: the budget was too short, bad is not slower, or good or bad cannot be launched
       4  usage: an argument, a commit or a case that does not exist
+      75  undecided: the budget was too short, bad is not slower, or good or bad cannot be launched
     """
     check_can_launch()
     budget_s = budget_seconds(budget)
@@ -100,7 +100,7 @@ def bisect(
         write_line(ended[0])
         raise typer.Exit(ended[1])
     found = search.result is not None and search.result.outcome == "found"
-    raise typer.Exit(ExitCode.PASS if found else ExitCode.UNDECIDED)
+    raise typer.Exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
 
 
 class _Search:
@@ -133,9 +133,9 @@ class _Search:
             try:
                 self._measure(turns, budget_s, stack)
             except KeyboardInterrupt:
-                return f"interrupted; {go_on}", INTERRUPTED
+                return f"interrupted; {go_on}", ExitCode.INTERRUPTED
             except TerminatedError:
-                return f"ended by SIGTERM; {go_on}", TERMINATED
+                return f"ended by SIGTERM; {go_on}", ExitCode.TERMINATED
             except LaunchError as error:
                 return f"{error}; {go_on}", ExitCode.UNDECIDED
         return None

@@ -11,10 +11,10 @@ from typing import NoReturn
 import msgspec
 import typer
 
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.core.case import Case
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.environments.run import EnvironmentRun, find_differences
 from ddp_perf.duel.environments.sides import parse_environment, prepare_environment
@@ -75,7 +75,7 @@ def bisect_environments(
         write_line(ended[0])
         raise typer.Exit(ended[1])
     found = result.search.complete and bool(result.search.culprits)
-    raise typer.Exit(ExitCode.PASS if found else ExitCode.UNDECIDED)
+    raise typer.Exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
 
 
 def _case(a: PreparedSide, b: PreparedSide, case_id: str, capacity: Capacity) -> Case:
@@ -102,9 +102,9 @@ def _measure(run: EnvironmentRun, budget_s: float) -> tuple[str, int] | None:
                 on_probe=lambda probes: progress.show(f"probe {probes} done"),
             )
         except KeyboardInterrupt:
-            return f"interrupted; {go_on}", INTERRUPTED
+            return f"interrupted; {go_on}", ExitCode.INTERRUPTED
         except TerminatedError:
-            return f"ended by SIGTERM; {go_on}", TERMINATED
+            return f"ended by SIGTERM; {go_on}", ExitCode.TERMINATED
         except (LaunchError, SideError) as error:
             return f"{error}; {go_on}", int(ExitCode.UNDECIDED)
     return None

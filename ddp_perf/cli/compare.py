@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, BaselineDirectory, FalseAlarmRate
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
 from ddp_perf.report.terminal.machines import machines_json, machines_text
 from ddp_perf.scaling.machines import side_by_side
@@ -49,9 +49,9 @@ def compare(
     Exit code:
       0  pass: nothing is slower, and every case was compared
       1  regression: a slower or failed case, other work, or another structure
-      2  undecided: inconclusive, suspect or invalid, a case that is missing in one file, or
-         two machines
       4  usage: an argument, or files that cannot be read or compared
+      75  undecided: inconclusive, suspect or invalid, a case that is missing in one file, or
+         two machines
     """
     old, new = (one_side(_read(paths)) for paths in _sides(files))
     if differences := machine_differences(old, new):
@@ -64,7 +64,7 @@ def compare(
         typer.echo(comparison_json(comparison))
     else:
         typer.echo(comparison_text(comparison, shutil.get_terminal_size().columns))
-    raise typer.Exit(ExitCode[comparison.conclusion.name])
+    raise typer.Exit(comparison.conclusion.exit_code)
 
 
 def _sides(files: Sequence[Path]) -> tuple[Sequence[Path], Sequence[Path]]:

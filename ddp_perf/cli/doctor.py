@@ -7,8 +7,8 @@ import os
 
 import typer
 
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
@@ -43,7 +43,7 @@ def doctor(
     """
     diagnosis = diagnose(NvmlReader())
     typer.echo(diagnosis_json(diagnosis) if as_json else diagnosis_text(diagnosis))
-    raise typer.Exit(ExitCode.REGRESSION if diagnosis.spoilers else ExitCode.PASS)
+    raise typer.Exit(ExitCode.RED if diagnosis.spoilers else ExitCode.GREEN)
 
 
 def diagnose(reader: GpuReader) -> Diagnosis:

@@ -14,13 +14,13 @@ import msgspec
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, describe_progress, write_line
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.cases import MatchedCases, match_cases
 from ddp_perf.duel.choice import choice_text, choose_cases, default_budget_s, stored_launch_s
 from ddp_perf.duel.open_sides import open_sides
@@ -99,8 +99,8 @@ def duel(
     Exit code:
       0  every case is equivalent or faster
       1  a case is slower, or fails on side B alone
-      2  undecided: a case needs more pairs, failed, or is not on both sides
       4  usage: an argument, a side or a suite; nothing is judged
+      75  undecided: a case needs more pairs, failed, or is not on both sides
     """
     check_can_launch()
     given_s = None if budget is None else budget_seconds(budget)
@@ -138,10 +138,10 @@ def duel(
             finished.show()
     except KeyboardInterrupt:
         finished.show("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except TerminatedError:
         finished.show("ended by SIGTERM")
-        raise typer.Exit(TERMINATED) from None
+        raise typer.Exit(ExitCode.TERMINATED) from None
     except DdpPerfError:
         finished.name_file()
         raise
@@ -251,8 +251,8 @@ def _repeated(config: Sequence[Path], tolerance: float, rate: float) -> tuple[st
 def exit_code_of(duel: Duel) -> ExitCode:
     """Return the exit code of a duel that was not interrupted."""
     if duel.outcome is DuelOutcome.SLOWER or duel.broken:
-        return ExitCode.REGRESSION
-    return ExitCode.UNDECIDED if duel.outcome is DuelOutcome.UNDECIDED else ExitCode.PASS
+        return ExitCode.RED
+    return ExitCode.UNDECIDED if duel.outcome is DuelOutcome.UNDECIDED else ExitCode.GREEN
 
 
 def _check_fraction(option: str, value: float, below: float) -> None:

@@ -1,10 +1,8 @@
-"""The early end of a measurement by Ctrl-C or SIGTERM: its exit code is that of a shell."""
+"""The early end of a measurement by SIGTERM."""
 
 from __future__ import annotations
 
 from typing import NoReturn
-
-INTERRUPTED, TERMINATED = 130, 143
 
 
 class TerminatedError(BaseException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import io
 import sys
 from typing import Any, NoReturn
@@ -10,18 +9,10 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import DdpPerfError
 
 _WHOLE = 1000  # characters: a line of help is wrapped, and never cut off
-
-
-class ExitCode(enum.IntEnum):
-    """The result of a command, for scripts. Typer's code for usage, 2, has another meaning here."""
-
-    PASS = 0
-    REGRESSION = 1
-    UNDECIDED = 2
-    USAGE = 4
 
 
 class CommandGroup(typer.core.TyperGroup):

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import RESULTS_HELP, AsJson, Metric
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError, did_you_mean
 from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
@@ -138,7 +138,7 @@ def bisect_range(
     else:
         typer.echo("\n\n".join(ranges_text(found, width) for found in histories))
     changed = any(found.ranges for found in histories)
-    raise typer.Exit(ExitCode.REGRESSION if changed else ExitCode.PASS)
+    raise typer.Exit(ExitCode.RED if changed else ExitCode.GREEN)
 
 
 def _show_audits(url: str, accelerators: Collection[str], width: int) -> None:

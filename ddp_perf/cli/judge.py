@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory
 from ddp_perf.core.metric import METRICS, gated_metrics
 from ddp_perf.errors import did_you_mean
@@ -54,9 +53,9 @@ def judge(
       0  pass: no session has a regression, and the newest one of each suite passed
       1  regression: in any session a slower case or a missed target that is not acknowledged, a
          failed case, other work or another machine, or more work in a step
-      2  undecided: the newest session is inconclusive, suspect, invalid, without a baseline, or
-         slower as acknowledged
       4  usage: an argument, or a file that cannot be read or stored; nothing is written
+      75  undecided: the newest session is inconclusive, suspect, invalid, without a baseline, or
+         slower as acknowledged
     """
     tolerances = _parse_tolerances(tolerance or [])
     sessions = list(_read(results))
@@ -70,7 +69,7 @@ def judge(
         typer.echo(series_json(series, tolerances))
     else:
         typer.echo(series_text(series, tolerances, shutil.get_terminal_size().columns))
-    raise typer.Exit(ExitCode[series.conclusion.name])
+    raise typer.Exit(series.conclusion.exit_code)
 
 
 def _read(paths: Iterable[Path]) -> Iterator[RecordedSession]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import ResultsError
 from ddp_perf.plan.fleet_file import read_fleet
 from ddp_perf.plan.schedule import Planner
@@ -35,8 +35,8 @@ def plan_fleet(
     \b
     Exit code:
       0  what FILE asks for is found, within its GPU-minutes and false alarms
-      2  not all of it; the plan states what it would take
       4  usage: an argument, or a file that cannot be read
+      75  undecided: not all of it; the plan states what it would take
     """
     found = Planner(read_fleet(fleet)).plan()
     typer.echo(fleet_plan_text(found, shutil.get_terminal_size().columns))
@@ -46,4 +46,4 @@ def plan_fleet(
         except OSError as error:
             raise ResultsError(f"{json}: cannot be written: {error.strerror}") from None
         typer.echo(f"\nwritten: {json}")
-    raise typer.Exit(ExitCode.UNDECIDED if found.missed else ExitCode.PASS)
+    raise typer.Exit(ExitCode.UNDECIDED if found.missed else ExitCode.GREEN)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import (
     AsJson,
     CurvesFile,
@@ -18,6 +17,7 @@ from ddp_perf.cli.options import (
     InterBandwidth,
     IntraBandwidth,
 )
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.curves import ScalingCurve, measured_series, published_series, stored_series
 from ddp_perf.scaling.measured_topology import measured_topology
@@ -102,8 +102,8 @@ def predict(
     \b
     Exit code:
       0  every curve was predicted
-      2  undecided: some curves were not, each with its reason
       4  usage: an argument, or a file that cannot be read
+      75  undecided: some curves were not, each with its reason
     """
     given = topology_of(
         gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
@@ -129,7 +129,7 @@ def predict(
     if plot is not None:
         _draw(plot, predictions)
     refused = any(one.refusal is not None for one in predictions)
-    raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.PASS)
+    raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.GREEN)
 
 
 def _predictions(file: Path, request: PredictRequest, only: str) -> list[Prediction]:

@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.options import FalseAlarmRate, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
@@ -42,8 +42,8 @@ from ddp_perf.system.host.launch_platform import check_can_launch
 
 _CONFIGS = Path("bench_configs")
 _EXIT_CODES = {
-    SelftestOutcome.CAN_GATE: ExitCode.PASS,
-    SelftestOutcome.FALSE_ALARMS: ExitCode.REGRESSION,
+    SelftestOutcome.CAN_GATE: ExitCode.GREEN,
+    SelftestOutcome.FALSE_ALARMS: ExitCode.RED,
     SelftestOutcome.CANNOT_GATE: ExitCode.UNDECIDED,
     SelftestOutcome.TOO_SHORT: ExitCode.UNDECIDED,
 }
@@ -80,8 +80,8 @@ def selftest(
       0  this machine can gate: it finds some slow-down more often than not (95 % confidence),
          and no more false alarms than promised are shown
       1  more false alarms than promised
-      2  undecided: it cannot gate, the budget was too short, or a launch failed
       4  usage: an argument, a file, or launches in DIR of another case, machine or version
+      75  undecided: it cannot gate, the budget was too short, or a launch failed
     """
     check_can_launch()
     budget_s = budget_seconds(budget)
@@ -194,7 +194,7 @@ def _measure(
             stack.enter_context(contextlib.closing(log))
         except TerminatedError:
             write_line("ended by SIGTERM before a launch")
-            raise typer.Exit(TERMINATED) from None
+            raise typer.Exit(ExitCode.TERMINATED) from None
         return log, environment, _launch(request, log, launcher, progress)
 
 
@@ -208,9 +208,9 @@ def _launch(
             request, log, launcher, until=progress.until, on_launch=progress.launched
         )
     except KeyboardInterrupt:
-        return f"interrupted; {go_on}", INTERRUPTED
+        return f"interrupted; {go_on}", ExitCode.INTERRUPTED
     except TerminatedError:
-        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", TERMINATED
+        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", ExitCode.TERMINATED
     if failure is not None:
         return describe_launch_failure(failure), ExitCode.UNDECIDED
     return None

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.sweep.halving import SweepRun
 from ddp_perf.duel.sweep.knobs import parse_knobs
 from ddp_perf.duel.sweep.result import SweepResult, sweep_result
@@ -74,8 +74,8 @@ def sweep(
     \b
     Exit code:
       0  the sweep is finished; its text states how sure the best setting is
-      2  undecided: the budget was too short, or the suite's own setting or every other one failed
       4  usage: an argument, or a file that cannot be read or written
+      75  undecided: the budget was too short, or the suite's own setting or every other one failed
     """
     check_can_launch()
     budget_s = budget_seconds(budget)
@@ -92,7 +92,7 @@ def sweep(
         write_line(ended[0])
         raise typer.Exit(ended[1])
     judged = result.complete and result.verdict is not None
-    raise typer.Exit(ExitCode.PASS if judged else ExitCode.UNDECIDED)
+    raise typer.Exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
 
 def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
@@ -153,9 +153,9 @@ def _measure(
             if failure is not None:
                 ended = describe_launch_failure(failure), int(ExitCode.UNDECIDED)
         except KeyboardInterrupt:
-            ended = "interrupted; what was measured is kept", INTERRUPTED
+            ended = "interrupted; what was measured is kept", ExitCode.INTERRUPTED
         except TerminatedError:
-            ended = "ended by SIGTERM; what was measured is kept", TERMINATED
+            ended = "ended by SIGTERM; what was measured is kept", ExitCode.TERMINATED
         except ResultsError as error:
             ended = str(error), int(ExitCode.USAGE)
         return result(), ended

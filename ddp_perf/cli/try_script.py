@@ -16,8 +16,7 @@ import msgspec
 import typer
 import typer.core
 
-from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.launch_progress import LaunchProgress
 from ddp_perf.cli.options import AsJson
 from ddp_perf.cli.progress import write_line
@@ -35,6 +34,7 @@ from ddp_perf.config.script_file import (
 )
 from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.core.case import Case
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.script import BY_OPTIMIZER
 from ddp_perf.errors import ConfigError, LaunchError
@@ -142,8 +142,8 @@ def try_script(
     \b
     Exit code:
       0  measured
-      2  undecided: a launch failed
       4  usage: an argument, a script that does not exist, or a file that cannot be written
+      75  undecided: a launch failed
     """
     check_can_launch()
     if write is not None:
@@ -282,10 +282,10 @@ def _measure(
             )
     except KeyboardInterrupt:
         write_line("interrupted")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except TerminatedError:
         write_line("ended by SIGTERM")
-        raise typer.Exit(TERMINATED) from None
+        raise typer.Exit(ExitCode.TERMINATED) from None
 
 
 def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:

@@ -1,8 +1,4 @@
-"""The exit code of a strict session: why it is not green.
-
-pytest's own codes keep their meaning, except for 2, which has several: such a session ends with the
-code of the signal that ended it, or with that of usage. Without --ddp-strict nothing changes.
-"""
+"""The exit code of a strict session: why it is not green. Without --ddp-strict nothing changes."""
 
 from __future__ import annotations
 
@@ -12,10 +8,9 @@ from typing import NoReturn
 import pytest
 from _pytest.outcomes import Failed  # pytest.fail.Exception has no type that can be a base
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.plugin.session import SESSION
 
-UNDECIDED = 6  # the first code that pytest does not use
-_INTERRUPTED, _TERMINATED = 130, 143  # a shell's exit codes of Ctrl-C and SIGTERM
 _STOPPED = pytest.StashKey[bool]()  # by pytest itself
 
 
@@ -59,20 +54,20 @@ def set_exit_code(session: pytest.Session, *, undecided: int) -> None:
         session.exitstatus = _code_of_the_tests(session, errors, undecided)
 
 
-def _code_of_the_end(session: pytest.Session, undecided: int) -> int:
+def _code_of_the_end(session: pytest.Session, undecided: int) -> ExitCode:
     """Return the code of a session that did not run all of its tests."""
     ddp = session.config.stash.get(SESSION, None)
     if session.shouldstop:  # by a failure, as --stepwise does
         return _code_of_the_tests(session, ddp.errors if ddp is not None else [], undecided)
     if session.stash.get(_STOPPED, False):  # by a file that cannot be imported
-        return int(pytest.ExitCode.USAGE_ERROR)
-    return _TERMINATED if ddp is not None and ddp.is_terminated else _INTERRUPTED
+        return ExitCode.USAGE
+    return ExitCode.TERMINATED if ddp is not None and ddp.is_terminated else ExitCode.INTERRUPTED
 
 
-def _code_of_the_tests(session: pytest.Session, errors: list[str], undecided: int) -> int:
+def _code_of_the_tests(session: pytest.Session, errors: list[str], undecided: int) -> ExitCode:
     """Return red before an output that was not written, and that before undecided."""
     if session.testsfailed > undecided:
-        return int(pytest.ExitCode.TESTS_FAILED)
+        return ExitCode.RED
     if errors:
-        return int(pytest.ExitCode.INTERNAL_ERROR)
-    return UNDECIDED if undecided else int(pytest.ExitCode.OK)
+        return ExitCode.ERROR
+    return ExitCode.UNDECIDED if undecided else ExitCode.GREEN

@@ -79,29 +79,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     against: Against | None  # None: stored baselines judge
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+def add_options(
+    parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager, *, used: bool
+) -> None:
+    """Add all options; ``used`` is False for the help of a project that does not use the suite.
+
+    That project may have a ``--save-baseline`` of its own.
+    """
     group = parser.getgroup("ddp", "performance regression of data-parallel training")
     _add_selection(group)
     add_cluster_options(group)
     add_against_options(group)
+    if used:
+        _add_saving(group)
     _add_outcome(group)
     known = [name for option in group.options for name in option.names()]
     suggest_options(parser, known, pluginmanager)
-    parser.addini(
-        "ddp_configs", "directory of suite files (default: bench_configs)", default="bench_configs"
-    )
-    parser.addini(
-        "ddp_baselines", "directory of baseline files (default: baselines)", default="baselines"
-    )
-    parser.addini("ddp_machine", "pool of like hosts (see --ddp-machine)", default="")
-    parser.addini("ddp_settle", "time to settle (see --ddp-settle; default: 0)", default="0")
-    parser.addini(
-        "ddp_accept_improvements",
-        "a settled improvement becomes the level of its case, so that losing it is red"
-        " (default: true)",
-        type="bool",
-        default=True,
-    )
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -170,7 +163,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     )
 
 
-def _add_outcome(group: pytest.OptionGroup) -> None:
+def _add_saving(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--save-baseline",
         nargs="?",
@@ -179,11 +172,14 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="MODE",
         help="store this session; MODE is 'missing' (default: only what has no baseline yet),"
         " 'append' (a further session of each case) or 'accept' (the new level of each case,"
-        " after an intended change; needs --reason). The structure of a case that has none is"
+        " after an intended change; needs --ddp-reason). The structure of a case that has none is"
         " stored for every machine, and so are the counts of work tests",
     )
+
+
+def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
-        "--reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"
+        "--ddp-reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"
     )
     group.addoption(
         "--ddp-machine",
@@ -221,7 +217,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         help="fail a case that cannot run here, or has no baseline (--save-baseline=append begins"
         " none then), and a suite if over a fifth of its cases are undecided; a case that waits for"
         " its first three sessions does not count; fail a work test that has nothing to compare"
-        " with; exit code 1 is red, 6 is undecided, 130 and 143 are interrupted",
+        " with; exit code 1 is red, 75 is undecided, 130 and 143 are interrupted",
     )
     group.addoption(
         "--ddp-expect-devices",
@@ -292,7 +288,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Read the options and check them against each other. Raises UsageError."""
     value = config.getoption
-    save_mode, reason = value("save_baseline"), value("reason")
+    save_mode, reason = value("save_baseline"), value("ddp_reason")
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     against = read_against(config)
@@ -315,8 +311,8 @@ def read_options(config: pytest.Config) -> Options:
         )
     return Options(
         configs=tuple(value("ddp_config")),
-        config_directory=config.rootpath / config.getini("ddp_configs"),
-        baseline_directory=config.rootpath / config.getini("ddp_baselines"),
+        config_directory=config.rootpath / (config.getini("ddp_configs") or "bench_configs"),
+        baseline_directory=config.rootpath / (config.getini("ddp_baselines") or "baselines"),
         machine=value("ddp_machine") or _machine_of_ini(config.getini("ddp_machine")),
         cluster=read_cluster(config),
         overrides=Overrides(
@@ -351,7 +347,7 @@ def read_options(config: pytest.Config) -> Options:
             reason=reason,
             begins=not (value("ddp_strict") and save_mode == "append"),
             profile_steps=value("ddp_profile"),
-            accept_improvements=config.getini("ddp_accept_improvements"),
+            accept_improvements=config.getini("ddp_accept_improvements") is not False,
         ),
         audit=_audit(config),
         settle_s=_settle_s(config) if replay is None else 0.0,
@@ -369,9 +365,11 @@ def no_suite_text(options: Options) -> str:
 
 def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: bool) -> None:
     if save_mode == "accept" and not reason:
-        raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
+        raise pytest.UsageError(
+            '--save-baseline=accept: needs --ddp-reason "why the change is right"'
+        )
     if reason and save_mode != "accept":
-        raise pytest.UsageError("--reason: needs --save-baseline=accept")
+        raise pytest.UsageError("--ddp-reason: needs --save-baseline=accept")
     if reason:
         try:
             check_reason(reason)
@@ -410,13 +408,14 @@ def _settle_s(config: pytest.Config) -> float:
     typed: float | None = config.getoption("ddp_settle")
     if typed is not None:
         return typed
+    of_ini: str | None = config.getini("ddp_settle")
     try:
-        return parse_time(config.getini("ddp_settle"))
+        return parse_time("0" if of_ini is None else of_ini)
     except argparse.ArgumentTypeError as error:
         raise pytest.UsageError(f"ddp_settle: {error}") from None
 
 
-def _machine_of_ini(name: str) -> str | None:
+def _machine_of_ini(name: str | None) -> str | None:
     try:
         return parse_machine(name) if name else None
     except argparse.ArgumentTypeError as error:

@@ -1,7 +1,7 @@
-"""The packages that the plugin imports at once: without one, pytest ends with one line.
+"""The packages that the hooks import at once: without one, pytest ends with one line.
 
-pytest imports the plugin before any conftest.py where ``*.egg-info`` lies beside ddp_perf, also for
-an interpreter that has none of the packages.
+pytest loads the plugin where ``*.egg-info`` lies beside ddp_perf, also for an interpreter that has
+none of the packages.
 """
 
 from __future__ import annotations
@@ -37,6 +37,3 @@ def _remedy(missing: list[str]) -> str:
     if bench.exists():
         return f"{os.path.relpath(bench)} makes .venv, which has all packages"
     return f"{sys.executable} -m pip install {' '.join(PACKAGES[name] for name in missing)}"
-
-
-require_packages()  # before the imports of ddp_perf/plugin/__init__.py that follow this one

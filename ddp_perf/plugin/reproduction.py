@@ -43,7 +43,7 @@ WORK = (
 )
 
 # The options of one session alone, which do not belong to its repetition.
-_ONCE = ("--reason", "--ddp-inject")
+_ONCE = ("--ddp-reason", "--ddp-inject")
 # The options of a duel, which stores nothing.
 _DUEL = ("--ddp-against", "--ddp-against-budget")
 _DUEL_FLAG = "--ddp-touched"  # it has no value

@@ -46,6 +46,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
     return result
 
 
+@pytest.hookimpl(trylast=True)  # below the tables of other plugins
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter,
     exitstatus: int | pytest.ExitCode,

@@ -22,7 +22,7 @@ from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
-_ACCEPT = '--save-baseline=accept --reason "…"'
+_ACCEPT = '--save-baseline=accept --ddp-reason "…"'
 _CLOCKS = ("GPU clock", "GPU memory clock")  # what a disturbance by a changed clock begins with
 _INTENDED = "if the change is intended, store this state as the one to compare with"
 

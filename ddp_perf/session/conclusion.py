@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 
@@ -18,11 +19,22 @@ _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
 
 
 class Conclusion(str, enum.Enum):
-    """The possible conclusions. Each is an exit code of the commands that judge."""
+    """The possible conclusions of the commands that judge."""
 
     PASS = "PASS"
     REGRESSION = "REGRESSION"
     UNDECIDED = "UNDECIDED"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Conclusion.PASS: ExitCode.GREEN,
+    Conclusion.REGRESSION: ExitCode.RED,
+    Conclusion.UNDECIDED: ExitCode.UNDECIDED,
+}
 
 
 def conclude(findings: Iterable[Finding], *, failed: bool, missing: bool) -> Conclusion:

@@ -154,7 +154,7 @@ def test_every_console_block_states_whether_it_is_run(name):
         if block.mark == "not run":
             assert block.detail, f"{where}: state the reason: <!-- not run: REASON -->"
         if block.mark == "run":
-            assert re.fullmatch(r"(exit \d( or \d)*|same form)?", block.detail), (
+            assert re.fullmatch(r"(exit \d+( or \d+)*|same form)?", block.detail), (
                 f"{where}: {block.detail}"
             )
 
@@ -229,7 +229,9 @@ def test_every_option_and_command_exists(name, pytest_options):
 def test_the_page_of_options_has_every_option_and_command(pytest_options):
     text = (REPOSITORY / "docs" / "options.md").read_text(encoding="utf-8")
     ours = {option for option in pytest_options if option.startswith("--ddp-")}
-    assert not {option for option in ours | {"--save-baseline", "--reason"} if option not in text}
+    assert not {
+        option for option in ours | {"--save-baseline", "--ddp-reason"} if option not in text
+    }
     assert not {words for words in COMMANDS if " ".join(("ddp-perf", *words)) not in text}
 
 

@@ -84,7 +84,7 @@ def project(pytester, monkeypatch):
 def test_half_of_the_batch_is_red_by_the_loss_and_by_the_work(project):
     first, _ = project(MODEL, "--save-baseline")
     red, found = project(HALF)
-    accepted, _ = project(HALF, "--save-baseline=accept", "--reason=half is enough")
+    accepted, _ = project(HALF, "--save-baseline=accept", "--ddp-reason=half is enough")
     green, unchanged = project(HALF)
 
     first.assert_outcomes(skipped=2)  # stored just now

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.system.lease import lease_directory, machine_lease
 from tests.projects import REPOSITORY, TINY
 
@@ -121,7 +121,7 @@ def test_a_wrong_argument_is_refused_with_the_usage_before_anything_is_set_up(
     assert not (nightly.root / "set-up").exists()
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 4, 5, UNDECIDED, 130, 143])
+@pytest.mark.parametrize("code", [0, 1, 3, 4, 5, ExitCode.UNDECIDED, 130, 143])
 def test_the_exit_code_is_that_of_pytest(nightly, code):
     assert nightly("--devices", "1", CODE=code).returncode == code
 
@@ -179,19 +179,6 @@ def test_a_cancelled_job_ends_pytest_and_keeps_its_last_output(nightly):
     assert process.returncode == 2
 
 
-def test_the_script_and_the_page_have_the_same_exit_codes():
-    script = (REPOSITORY / "ci" / "nightly").read_text(encoding="utf-8")
-    (codes,) = re.findall(r"^# Exit code:\n((?:#   .*\n)+)", script, re.MULTILINE)
-    page = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
-    tables = re.findall(r"^\| exit code \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
-    table = tables[0]  # the next one is that of ci/pr
-    rows = [row.split("|")[1] for row in table.splitlines()]
-
-    stated = [int(code) for row in rows for code in row.split(",")]
-    assert stated == [0, 1, 3, 4, 5, UNDECIDED, 130, 143]
-    assert [int(code) for code in re.findall(r"\b\d+\b", codes)] == stated
-
-
 # ---- with the real pytest and its exit codes ----
 
 IMPATIENT = "import ddp_perf.session.measure.machine as machine; machine._LEASE_PATIENCE_S = 1\n"
@@ -235,7 +222,7 @@ def test_the_real_pytest_takes_its_arguments(gate):
 @pytest.mark.slow
 def test_an_announced_first_session_is_green_and_one_whose_steps_do_more_work_is_red(gate):
     unannounced = gate(*SMALL)
-    assert unannounced.returncode == UNDECIDED, unannounced.stdout
+    assert unannounced.returncode == ExitCode.UNDECIDED, unannounced.stdout
     assert "next: ./ci/nightly --tier cpu" in unannounced.stdout
     first = gate(*SMALL, "--save-baseline")
     assert first.returncode == 0, first.stdout
@@ -255,7 +242,7 @@ def test_an_announced_first_session_is_green_and_one_whose_steps_do_more_work_is
 def test_missing_devices_are_undecided_and_named(gate):
     done = gate("--devices", "2")
 
-    assert done.returncode == UNDECIDED, done.stdout
+    assert done.returncode == ExitCode.UNDECIDED, done.stdout
     assert "--ddp-expect-devices 2: found 0" in done.stdout
 
 
@@ -265,7 +252,7 @@ def test_a_second_session_at_once_waits_and_is_undecided(gate):
     with machine_lease(patience_s=600, on_wait=print):
         done = gate(*SMALL, "-p", "impatient")
 
-    assert done.returncode == UNDECIDED, done.stdout
+    assert done.returncode == ExitCode.UNDECIDED, done.stdout
     assert "still being measured by" in done.stdout
 
 

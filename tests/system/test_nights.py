@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.session.measure.nights import plan_night
 from tests.builders import (
     FakeLauncher,
@@ -158,7 +158,7 @@ def test_the_cases_of_the_core_share_the_false_alarm_rate_among_themselves(machi
 
 
 def test_a_case_that_rotates_begins_its_level_unannounced_if_the_machine_has_sessions(machine):
-    assert machine.night(0).ret == UNDECIDED  # a lost file looks like one that never was
+    assert machine.night(0).ret == ExitCode.UNDECIDED  # a lost file looks like one that never was
     assert machine.night(0, "--save-baseline").ret == 0
 
     assert machine.night(1).ret == 0

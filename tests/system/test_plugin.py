@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.plugin.exit_code import UNDECIDED
 from tests.projects import TINY, make_project
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -56,7 +56,7 @@ def test_a_bad_suite_file_is_a_usage_error(project, change, says):
     ("arguments", "says"),
     [
         (["--save-baseline=always"], "unknown mode 'always'"),
-        (["--save-baseline=accept"], "needs --reason"),
+        (["--save-baseline=accept"], "needs --ddp-reason"),
         (["--ddp-config", "bench_configs/tinny.yaml"], "did you mean 'tiny.yaml'?"),
         (["--ddp-world-sizes", "0"], "0 leaves nothing to run"),
         (["--ddp-batch-sizes", "a"], "'a' is not a whole number"),
@@ -99,7 +99,7 @@ def test_without_gpus_every_item_is_skipped_and_the_summary_says_so(project):
         (
             "--ddp-strict",
             "--ddp-strict: needs 1 CUDA device, found 0, so it was not measured",
-            UNDECIDED,
+            ExitCode.UNDECIDED,
         ),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_broken_baseline_is_refused_before_anything_is_launched(project, text)
 
     path = project.path / "baselines" / f"{cpu_slug()}.json"
     path.write_text(text)
-    result = project.runpytest("-m", "cpu", "--save-baseline=accept", "--reason", "r")
+    result = project.runpytest("-m", "cpu", "--save-baseline=accept", "--ddp-reason", "r")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert path.name in result.stderr.str()
     assert "ddp: tiny" not in result.stdout.str()
@@ -210,7 +210,7 @@ def test_a_results_file_that_cannot_be_written_fails_the_session(project, monkey
 def test_help_explains_every_option_in_its_own_group(project):
     text = project.runpytest("--help").stdout.str()
     group = text[text.index("performance regression of data-parallel training") :]
-    for option in ("--ddp-config", "--save-baseline", "--ddp-strict", "--ddp-env", "--reason"):
+    for option in ("--ddp-config", "--save-baseline", "--ddp-strict", "--ddp-env", "--ddp-reason"):
         assert option in group
 
 
@@ -237,7 +237,7 @@ def test_a_baseline_of_one_launch_is_not_accepted(project):
     path.write_text(path.read_text() + "tolerances: {step_time: 0.9}\n")  # however busy it is
     project.runpytest("-m", "cpu", "-k", "structure", "--save-baseline")
     path.write_text(path.read_text().replace("hidden_dim: 64", "hidden_dim: 32"))
-    accept = ("--save-baseline=accept", "--reason", "meant")
+    accept = ("--save-baseline=accept", "--ddp-reason", "meant")
     # One launch is no baseline: the structure is accepted, and the times are not.
     result = project.runpytest("-m", "cpu", "-k", "structure", "--ddp-launches=1", *accept)
     result.assert_outcomes(skipped=2, deselected=24)

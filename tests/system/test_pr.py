@@ -120,7 +120,7 @@ def test_the_work_and_the_correctness_are_one_strict_session(pr):
     assert given[-2:] == ["-k", "a b"]
 
 
-@pytest.mark.parametrize("code", [0, 1, 4, 6])
+@pytest.mark.parametrize("code", [0, 1, 4, 75])
 def test_the_exit_code_is_that_of_pytest(pr, code):
     assert pr(CODE=code).returncode == code
 
@@ -144,7 +144,7 @@ def test_a_case_without_counts_is_undecided_until_they_are_stored(pr):
         path.write_text("def test_one(): pass\n")
 
     first = pr()
-    assert first.returncode == 6, first.stdout
+    assert first.returncode == 75, first.stdout
     assert first.stdout.splitlines()[-1] == "next: .venv/bin/pytest -m work -n auto --save-baseline"
     stored = pr("--save-baseline")
     assert stored.returncode == 0, stored.stdout
@@ -169,7 +169,7 @@ def based(pr):
 
 
 def test_with_a_base_a_duel_against_the_commit_of_departure_follows(based):
-    done = based("--base", "main", "-k", "a b", "--save-baseline=accept", "--reason=r")
+    done = based("--base", "main", "-k", "a b", "--save-baseline=accept", "--ddp-reason=r")
 
     assert done.returncode == 0, done.stdout
     counting, duel = based.given("work"), based.given("duel")
@@ -180,7 +180,7 @@ def test_with_a_base_a_duel_against_the_commit_of_departure_follows(based):
     assert f"--ddp-against={based.git('rev-parse', 'HEAD~1')}" in duel
     assert "--ddp-touched" in duel
     assert "--ddp-against-budget=300" in duel
-    assert not [word for word in duel if word.startswith(("--save", "--reason"))]
+    assert not [word for word in duel if word.startswith(("--save", "--ddp-reason"))]
     for given in (counting, duel):
         assert "--ddp-strict" in given
         assert given[given.index("-k") + 1] == "a b"
@@ -237,9 +237,9 @@ def test_the_next_commands_are_of_the_session_that_advises_them(based):
     ("counts", "duel", "code"),
     [
         (0, 1, 1),
-        (1, 6, 1),
-        (6, 0, 6),
-        (6, 3, 3),
+        (1, 75, 1),
+        (75, 0, 75),
+        (75, 3, 3),
         (5, 0, 0),
         (0, 130, 130),
     ],

@@ -29,7 +29,7 @@ OUTCOME = {
     "--ddp-summary",
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
     *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
-    *("--ddp-settle", "--ddp-rotate", "--ddp-audit"),
+    *("--ddp-settle", "--ddp-rotate", "--ddp-audit", "--ddp-reason"),
     *("--ddp-against", "--ddp-against-budget", "--ddp-touched"),
 }
 

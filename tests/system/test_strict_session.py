@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
 from tests.projects import TINY, make_project
 
@@ -53,7 +53,7 @@ def test_a_suite_for_several_gpus_is_skipped_if_one_gpu_is_expected(session):
 def test_a_suite_for_several_gpus_fails_if_more_gpus_are_expected(session):
     unstated = session(1)
 
-    assert unstated.ret == UNDECIDED
+    assert unstated.ret == ExitCode.UNDECIDED
     assert (
         "--ddp-strict: needs 2 CUDA devices, found 1, so it was not measured"
         in unstated.stdout.str()
@@ -64,7 +64,7 @@ def test_a_suite_for_several_gpus_fails_if_more_gpus_are_expected(session):
 def test_a_session_that_can_measure_nothing_fails_with_any_expectation(session):
     done = session(1, "--ddp-expect-devices", "1", "--ddp-config", "bench_configs/links.yaml")
 
-    assert done.ret == UNDECIDED
+    assert done.ret == ExitCode.UNDECIDED
     assert "so it was not measured" in done.stdout.str()
 
 

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.report.duel.markdown import MARKER
 from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run
@@ -159,7 +159,7 @@ def test_a_case_that_the_base_has_not_stored_is_not_green(forge):
 
     done = pull_request(forge, without=(WORK,))
 
-    assert done.code == UNDECIDED, done.output
+    assert done.code == ExitCode.UNDECIDED, done.output
 
 
 # ---- the duel of a pull request; tests/system/test_pr.py runs ci/pr itself ----
@@ -226,7 +226,7 @@ def test_the_marker_of_the_templates_is_that_of_the_comment():
         assert MARKER in (TEMPLATES / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize(("code", "notes"), [("0", "[]"), ("6", '[{"id": 3, "body": "x"}]')])
+@pytest.mark.parametrize(("code", "notes"), [("0", "[]"), ("75", '[{"id": 3, "body": "x"}]')])
 @pytest.mark.parametrize("token", ["secret", None])
 def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, notes, token):
     variables = {
@@ -341,7 +341,7 @@ printf '%s\\n' "$*" >"$FORGE/nightly.log"
     [
         (False, "", ""),  # what ci/nightly does by itself
         (True, "", " --save-baseline"),
-        (False, "a reason", " --save-baseline=accept --reason=a reason"),
+        (False, "a reason", " --save-baseline=accept --ddp-reason=a reason"),
     ],
     ids=["each night", "first", "accept"],
 )
@@ -419,7 +419,7 @@ def test_nothing_is_proposed_if_nothing_was_stored(forge):
     ("code", "title"),
     [
         ("1", "Training got slower, or is wrong"),
-        ("6", "The nightly gate could not decide"),
+        ("75", "The nightly gate could not decide"),
         ("3", "The nightly gate failed (exit code 3)"),
         ("", "The nightly gate failed (exit code unknown)"),
     ],
@@ -503,7 +503,7 @@ def test_gitlab_shows_an_undecided_duel_as_a_warning_and_an_undecided_night_as_a
     """Lost GPUs would pass for months."""
     jobs = load("gitlab/.gitlab-ci.yml")
 
-    assert jobs["duel"]["allow_failure"] == {"exit_codes": UNDECIDED}
+    assert jobs["duel"]["allow_failure"] == {"exit_codes": ExitCode.UNDECIDED}
     assert "allow_failure" not in jobs["nightly"]
 
 

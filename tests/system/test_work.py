@@ -135,9 +135,11 @@ def test_a_stored_step_stays_green_and_an_added_clone_is_red_by_its_line_until_a
     assert "in forward (our_model.py:10 loss)" in red
     assert "Traceback" not in red
     accept = red.splitlines()[-1]
-    assert accept == 'next: pytest -p ddp_perf.plugin -m work --save-baseline=accept --reason "…"'
+    assert (
+        accept == 'next: pytest -p ddp_perf.plugin -m work --save-baseline=accept --ddp-reason "…"'
+    )
 
-    assert " 2 skipped" in project.run("--save-baseline=accept", "--reason", "a copy, see #12")
+    assert " 2 skipped" in project.run("--save-baseline=accept", "--ddp-reason", "a copy, see #12")
     (file,) = project.stored()
     assert "a copy, see #12" in file.read_text("utf-8")
 
@@ -156,7 +158,7 @@ def test_workers_of_xdist_count_what_one_process_counts_and_store_it_together(pr
     two = ("-n", "2", "-k", "ws2", "--ddp-strict")
     project.model(MODEL.replace("batch[0])", "batch[0].clone())"))
     assert f"{TWO}: REGRESSION" in project.run(*two, code=1)
-    assert "NO_BASELINE" in project.run(*two, "--ddp-batch-sizes=8", code=6)
+    assert "NO_BASELINE" in project.run(*two, "--ddp-batch-sizes=8", code=75)
     assert project.processes() == []
 
 

@@ -13,7 +13,7 @@ from ddp_perf.report.next_step import NextStep
 from ddp_perf.work.values import CountedCase
 
 _SAVE = "--save-baseline"
-_ACCEPT = '--save-baseline=accept --reason "…"'
+_ACCEPT = '--save-baseline=accept --ddp-reason "…"'
 _AFTER: Mapping[Outcome, tuple[str, str]] = {  # the most urgent one comes first
     Outcome.REGRESSION: ("if the change is intended, store the new counts", _ACCEPT),
     Outcome.INCONCLUSIVE: ("if the work is meant to be there, store the new counts", _ACCEPT),

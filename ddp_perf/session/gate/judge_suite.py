@@ -53,12 +53,12 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
 
     no_such_case: str = "--save-baseline records it"
     no_such_figure: str = "--save-baseline adds it"
-    other_work: str = '--save-baseline=accept --reason "…" replaces it'
+    other_work: str = '--save-baseline=accept --ddp-reason "…" replaces it'
     other_structure: str = (
-        '--save-baseline=accept --reason "…" takes it over, if it is intended'  # "": none
+        '--save-baseline=accept --ddp-reason "…" takes it over, if it is intended'  # "": none
     )
     other_machine: str = (
-        '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
+        '--save-baseline=accept --ddp-reason "…" replaces it, -o ddp_baselines=DIR keeps both'
     )
 
 

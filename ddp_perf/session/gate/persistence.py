@@ -24,7 +24,7 @@ from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 _MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
 _LEFT = 1 / 3
 _REMEDIES = (
-    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --reason "…"'
+    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --ddp-reason "…"'
     " begins a new level"
 )
 _MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)

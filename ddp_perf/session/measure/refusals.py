@@ -63,7 +63,7 @@ def _cases_of_other_work(
     return {
         case_id: Refused(
             reason=f"{why}; mend it, or if it is intended, accept the counts first: pytest -m work"
-            ' --save-baseline=accept --reason "…"',
+            ' --save-baseline=accept --ddp-reason "…"',
             cause="other work",
         )
         for case_id, why in found.items()

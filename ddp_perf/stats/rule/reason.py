@@ -104,7 +104,7 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
     return (
         "the machine itself changed by more than its baseline sessions account for; if it has"
-        ' changed for good, --save-baseline=accept --reason "…" begins a new level'
+        ' changed for good, --save-baseline=accept --ddp-reason "…" begins a new level'
     )
 
 
@@ -169,7 +169,7 @@ def _reference_move(move: ReferenceMove) -> str:
     return (
         f"The reference itself moved by {ratio_change(math.exp(move.change))} after its session"
         f" {move.after}: which part is right? The faster one sets the level; if it is the slower"
-        ' one, --save-baseline=accept --reason "…" begins a new level with this session'
+        ' one, --save-baseline=accept --ddp-reason "…" begins a new level with this session'
     )
 
 

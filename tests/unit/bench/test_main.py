@@ -29,10 +29,10 @@ def as_rank(monkeypatch):
 
 
 @pytest.mark.parametrize("environ", [{}, OTHER_NODE], ids=["alone", "first rank of a node"])
-def test_a_wrong_flag_is_two_lines_and_argparses_exit_code(as_rank, capsys, environ):
+def test_a_wrong_flag_is_two_lines_and_the_exit_code_of_usage(as_rank, capsys, environ):
     as_rank(environ)
 
-    assert main(["--device", "cpu", "--hidden-dim", "0"]) == 2
+    assert main(["--device", "cpu", "--hidden-dim", "0"]) == 4
 
     lines = capsys.readouterr().err.splitlines()
     assert "--hidden-dim" in lines[0]
@@ -43,7 +43,7 @@ def test_a_wrong_flag_is_two_lines_and_argparses_exit_code(as_rank, capsys, envi
 def test_the_other_ranks_of_the_node_are_silent_until_torchrun_ends_them(as_rank, capsys):
     slept = as_rank(SECOND)
 
-    assert main(["--hidden-dim", "0"]) == 2
+    assert main(["--hidden-dim", "0"]) == 4
     assert slept == [10.0]
     assert capsys.readouterr() == ("", "")
 
@@ -72,5 +72,5 @@ def test_a_folder_of_traces_that_cannot_be_made_is_refused_before_anything_runs(
     as_rank({})
     (tmp_path / "file").write_text("")
 
-    assert main(["--device", "cpu", "--profile", str(tmp_path / "file")]) == 2
+    assert main(["--device", "cpu", "--profile", str(tmp_path / "file")]) == 4
     assert "--profile: [Errno 17] File exists" in capsys.readouterr().err

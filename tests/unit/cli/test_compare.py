@@ -117,7 +117,7 @@ def test_a_file_against_itself_has_no_next_session(results):
 
     done = compare(same, same)
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
@@ -127,7 +127,7 @@ def test_an_undecided_comparison_ends_with_the_command_that_narrows_it(results):
 
     done = compare(old, new)
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert "by the launches of these sessions, and 10 % is to be ruled out" in unwrapped(done)
     assert done.stdout.splitlines()[-1].endswith(
         "compare all files: ddp-perf compare main.json main-2.json vs 'my branch.json'"
@@ -170,7 +170,7 @@ def test_another_order_of_the_same_work_is_not_blamed_on_a_disturbance(results):
 
     done = compare(old, results("new.json", usual(structure=after), day=2))
 
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 75, done.output
     assert "the same collectives in another order" in unwrapped(done)
     assert "--save-baseline" not in done.stdout  # no baseline is compared
     assert done.stdout.splitlines()[-1] == (
@@ -187,7 +187,7 @@ def test_a_figure_that_a_side_lacks_is_not_blamed_on_a_disturbance(results, old,
 
     done = compare(old, results("new.json", usual()))
 
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 75, done.output
     assert done.stdout.splitlines()[-1] == (
         "next: measure again what could not be compared, as stated above"
     )
@@ -208,7 +208,7 @@ def test_more_sessions_of_each_side_find_a_slow_down_that_one_does_not(results):
     one = compare(*sides(results, [1.0], [1.15]))
     four = compare(*sides(results, [1.0, 1.004, 0.997, 1.0], [1.15, 1.148, 1.153, 1.15]))
 
-    assert (one.exit_code, four.exit_code) == (2, 1), four.output
+    assert (one.exit_code, four.exit_code) == (75, 1), four.output
     assert "in 4 sessions against 4" in unwrapped(four)
     assert "assumed" not in four.stdout
 
@@ -222,7 +222,7 @@ def test_sessions_of_one_hour_count_each(results):
     assert "in 2 sessions against 2" in unwrapped(done)
 
 
-@pytest.mark.parametrize(("host", "code"), [("x", 0), ("y", 2)])
+@pytest.mark.parametrize(("host", "code"), [("x", 0), ("y", 75)])
 def test_launches_on_two_hosts_of_a_pool_are_no_pass(results, host, code):
     old = results("old.json", at(1.0, 1.0), environment=make_environment(host="x", pool="ci"))
     there = make_environment(host=host, pool="ci")
@@ -236,7 +236,7 @@ def test_launches_on_two_hosts_of_a_pool_are_no_pass(results, host, code):
 def test_sessions_that_differ_within_a_side_decide_nothing(results):
     done = compare(*sides(results, [1.0, 1.08], [1.08, 1.0]))
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert "sessions differ by" in unwrapped(done)
 
 
@@ -380,7 +380,7 @@ def test_no_efficiency_is_invalid_if_one_rank_failed_in_the_new_session(results,
 def test_a_case_that_failed_in_the_old_session_is_undecided(results):
     done = compare(results("old.json", failing()), results("new.json", usual()))
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert f"NOT COMPARED: {TWO.id}: failed in old.json: {TWO.id}: launch 1" in done.stdout
 
 
@@ -402,14 +402,14 @@ def test_a_case_that_failed_in_the_old_session_is_undecided(results):
 def test_a_case_missing_in_one_file_is_undecided_and_named(results, before, after, said):
     done = compare(results("old.json", before), results("new.json", after))
 
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 75, done.output
     assert f"NOT COMPARED: {said}\n" in done.stdout
 
 
 def test_two_empty_files_do_not_pass(results):
     done = compare(results("old.json", []), results("new.json", []))
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
@@ -423,7 +423,7 @@ def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, distu
 
     done = compare(*(results(name, measured) for name, measured in sessions.items()))
 
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 75, done.output
     assert done.stdout.splitlines()[-1].startswith("next: remove what disturbed the sessions")
     where = "in old.json " if disturbed == "old.json" else ""
     assert f"of 2 cases: {where}5 of 5 launches were disturbed: other processes took 40 %" in (
@@ -607,7 +607,7 @@ def test_the_help_lists_the_exit_codes():
     done = compare("--help")
 
     assert done.exit_code == 0
-    for code in ("0  pass", "1  regression", "2  undecided", "4  usage"):
+    for code in ("0  pass", "1  regression", "75  undecided", "4  usage"):
         assert code in done.stdout
 
 
@@ -633,7 +633,7 @@ def test_levels_of_older_results_are_compared_and_a_newer_metric_has_its_remedy(
 
     done = compare("old.json", "new.json", "--json")
 
-    assert done.exit_code == 2, done.output
+    assert done.exit_code == 75, done.output
     by_metric = {f["metric"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}
     assert by_metric["step_time"]["ratio"] == pytest.approx(1.0, abs=0.01)
     assert by_metric["cpu_time"]["reason"].endswith(

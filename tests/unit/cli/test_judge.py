@@ -117,7 +117,7 @@ def test_a_slower_session_is_a_regression_with_its_next_command(stored, results)
 
 
 def test_without_a_baseline_a_session_is_undecided(results):
-    assert judge(results(9)).exit_code == 2
+    assert judge(results(9)).exit_code == 75
 
 
 def test_a_session_is_judged_only_by_older_ones(stored, results):
@@ -130,7 +130,7 @@ def test_a_session_is_judged_only_by_older_ones(stored, results):
 def test_a_session_that_is_older_than_every_stored_one_is_undecided(stored, results):
     done = judge(results(1, 0.02), "--json")
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert outcomes(sessions_of(done)[0]) == ["NO_BASELINE"]
 
 
@@ -245,7 +245,7 @@ def test_each_session_is_judged_by_the_file_of_its_own_accelerator(stored, resul
 
     assert [session["accelerator"] for session in sessions_of(done)] == [KEY, "cpu-x"]
     assert [outcomes(session) for session in sessions_of(done)] == [["PASS"], ["NO_BASELINE"]]
-    assert done.exit_code == 2  # the newest of each accelerator
+    assert done.exit_code == 75  # the newest of each accelerator
 
 
 def test_json_has_its_documented_form(stored, results):
@@ -307,7 +307,7 @@ def test_a_file_without_measurements_is_named(stored, results, tmp_path):
     done = judge(results(9), "empty.json")
 
     assert (done.exit_code, done.stderr) == (0, "ddp-perf: empty.json: nothing was measured\n")
-    assert judge("empty.json").exit_code == 2
+    assert judge("empty.json").exit_code == 75
 
 
 def test_a_session_stored_meanwhile_is_not_lost(january, store, monkeypatch):
@@ -352,7 +352,7 @@ def test_the_help_explains_each_option_and_exit_code():
     assert done.exit_code == 0
     for text in ("--append", "--baselines", "--tolerance", "--json", "0  pass", "1  regression"):
         assert text in done.stdout
-    assert "2  undecided" in done.stdout
+    assert "75  undecided" in done.stdout
     assert "4  usage" in done.stdout
 
 
@@ -415,7 +415,7 @@ def test_a_session_is_undecided_with_the_remedy_if_the_stored_ones_have_medians(
 
     done = judge(results(20))
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     text = " ".join(done.stdout.split())
     assert f"{CASE.id}: the sessions until 2026-01-08 have medians of" in text
     assert "ddp-perf judge --append the older ones whose results files were kept" in text

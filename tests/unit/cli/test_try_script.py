@@ -208,7 +208,7 @@ def test_a_failed_launch_is_told_in_the_users_terms(command):
 
     done = command("train.py", "--write", "x.yaml")
 
-    assert (done.exit_code, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (75, "")
     (told,) = done.stderr.split("ddp-perf: ")[3:]
     assert told == (
         f"train-ws1-b1: launch 1: rank 1: ValueError: no data\n{frames}\n"
@@ -265,7 +265,7 @@ def test_a_hang_names_the_option_for_a_slow_start(command):
 
     done = command("train.py", "--start-deadline", "90s")
 
-    assert done.exit_code == 2
+    assert done.exit_code == 75
     assert done.stderr.splitlines()[-1] == (
         "The first step had 90 s, and each later one 60 s. If the script needs longer to start:"
         " --start-deadline 10m"
@@ -332,7 +332,7 @@ def test_json_is_a_results_file_and_nothing_else(command):
     )
     command.launcher = FakeLauncher(lambda request: make_failure(request.case))
     failed = command("train.py", "--json")
-    assert (failed.exit_code, json.loads(failed.stdout)["complete"]) == (2, False)
+    assert (failed.exit_code, json.loads(failed.stdout)["complete"]) == (75, False)
 
 
 def test_a_script_elsewhere_is_measured_and_its_file_is_not_for_every_checkout(command):

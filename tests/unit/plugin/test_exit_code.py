@@ -9,8 +9,8 @@ import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import LeaseError
-from ddp_perf.plugin.exit_code import UNDECIDED
 from ddp_perf.session.results_file import read_results
 from ddp_perf.session.store_baseline import promote
 from tests.builders import make_failure, make_launch
@@ -73,14 +73,14 @@ def test_a_machine_that_is_too_noisy_is_undecided(project):
     project.store()
     project.answer = noisy
 
-    assert codes(project, *STEP) == [0, UNDECIDED]
+    assert codes(project, *STEP) == [0, ExitCode.UNDECIDED]
 
 
 def test_a_case_that_could_not_be_stored_is_undecided(project):
     project.answer = noisy
 
-    assert codes(project, *STEP, "--save-baseline") == [0, UNDECIDED]
-    assert codes(project, *STEP) == [1, UNDECIDED]
+    assert codes(project, *STEP, "--save-baseline") == [0, ExitCode.UNDECIDED]
+    assert codes(project, *STEP) == [1, ExitCode.UNDECIDED]
 
 
 def test_a_strict_session_appends_and_begins_no_level(project):
@@ -92,7 +92,7 @@ def test_a_strict_session_appends_and_begins_no_level(project):
     strict = (*STEP, "--ddp-strict", "--save-baseline=append", "--ddp-report=report")
     nights = [project.run(*strict) for _ in range(2)]
 
-    assert [night.ret for night in nights] == [UNDECIDED, UNDECIDED]
+    assert [night.ret for night in nights] == [ExitCode.UNDECIDED, ExitCode.UNDECIDED]
     assert not path.exists()
     shown = " ".join(str(nights[-1].stdout).split())
     assert f"baselines/{path.name} has no session of the case" in shown
@@ -126,13 +126,13 @@ def test_a_machine_that_another_session_has_is_undecided(project):
     project.store()
     project.answer = in_use
 
-    assert codes(project, *STEP) == [1, UNDECIDED]
+    assert codes(project, *STEP) == [1, ExitCode.UNDECIDED]
 
 
 def test_a_machine_that_is_too_small_is_undecided(project):
     project.capacity = type(project.capacity)(machine=project.capacity.machine, cores=0)
 
-    assert codes(project, *STEP) == [0, UNDECIDED]
+    assert codes(project, *STEP) == [0, ExitCode.UNDECIDED]
 
 
 def test_red_precedes_undecided(project):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from tests.builders import (
     CPU_S,
     make_acknowledgement,
@@ -147,7 +147,7 @@ def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
     project.answer = project.steps_of(0.020, 0.024)
 
     appended = project.run("-k", STEP, "--save-baseline=append")
-    accepted = project.run("-k", STEP, "--save-baseline=accept", "--reason=meant", "-rs")
+    accepted = project.run("-k", STEP, "--save-baseline=accept", "--ddp-reason=meant", "-rs")
 
     appended.assert_outcomes(failed=1, deselected=OTHERS)
     accepted.assert_outcomes(skipped=1, deselected=OTHERS)
@@ -266,7 +266,7 @@ def test_a_suspect_session_that_nothing_is_to_confirm_is_undecided(project):
 
     alone.assert_outcomes(skipped=1, deselected=OTHERS)
     assert "SUSPECT: step time" in str(alone.stdout)
-    assert strict.ret == UNDECIDED
+    assert strict.ret == ExitCode.UNDECIDED
     appended.assert_outcomes(passed=1, deselected=OTHERS)
 
 
@@ -346,7 +346,7 @@ def test_a_strict_session_is_undecided_about_a_case_that_needs_more_cores(projec
 
     loose.assert_outcomes(passed=1, skipped=1, deselected=12)
     strict.assert_outcomes(passed=1, errors=1, deselected=12)
-    assert strict.ret == UNDECIDED
+    assert strict.ret == ExitCode.UNDECIDED
     assert "--ddp-strict: needs 2 cores, 1 per rank, found 1" in str(strict.stdout)
 
 

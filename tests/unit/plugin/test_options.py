@@ -162,7 +162,7 @@ def test_save_baseline_has_a_default_mode(options, arguments, mode):
 
 
 def test_save_mode_accept_is_read_with_its_reason(options):
-    read = options("--save-baseline=accept", "--reason", "wider layers").policy
+    read = options("--save-baseline=accept", "--ddp-reason", "wider layers").policy
 
     assert (read.save_mode, read.reason) == ("accept", "wider layers")
 
@@ -170,19 +170,19 @@ def test_save_mode_accept_is_read_with_its_reason(options):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--save-baseline=accept"], "--save-baseline=accept: needs --reason"),
-        (["--save-baseline=accept", "--reason="], "needs --reason"),
-        (["--save-baseline=accept", "--reason=…"], "--reason: state why, instead of '…'"),
-        (["--save-baseline=accept", "--reason= ..."], "--reason: state why, instead of ' ...'"),
-        (["--save-baseline", "--reason=why"], "--reason: needs --save-baseline=accept"),
-        (["--reason=why"], "--reason: needs --save-baseline=accept"),
+        (["--save-baseline=accept"], "--save-baseline=accept: needs --ddp-reason"),
+        (["--save-baseline=accept", "--ddp-reason="], "needs --ddp-reason"),
+        (["--save-baseline=accept", "--ddp-reason=…"], "the reason '…' has no word"),
+        (["--save-baseline=accept", "--ddp-reason= ..."], "the reason ' ...' has no word"),
+        (["--save-baseline", "--ddp-reason=why"], "--ddp-reason: needs --save-baseline=accept"),
+        (["--ddp-reason=why"], "--ddp-reason: needs --save-baseline=accept"),
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
         (
             ["--ddp-inject=no-overlap", "--save-baseline"],
             "that --ddp-inject slowed is not stored",
         ),
         (
-            ["--ddp-inject=no-overlap", "--save-baseline=accept", "--reason=why"],
+            ["--ddp-inject=no-overlap", "--save-baseline=accept", "--ddp-reason=why"],
             "that --ddp-inject slowed is not stored",
         ),
     ],

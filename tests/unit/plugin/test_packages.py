@@ -61,7 +61,8 @@ def leave_metadata(clone):
 
 
 def copy_conftest(clone):
-    shutil.copy(REPOSITORY / "conftest.py", clone / "clone")
+    for name in ("conftest.py", "pytest.ini"):
+        shutil.copy(REPOSITORY / name, clone / "clone")
 
 
 @pytest.mark.parametrize("loaded_by", [leave_metadata, copy_conftest])
@@ -98,12 +99,12 @@ def test_the_line_names_only_what_is_missing(clone):
     leave_metadata(clone)
     add_packages(clone, {"filelock", "msgspec", "pynvml"})
 
-    assert " has no yaml: " in python(clone, "-m", "pytest").stderr
+    assert " has no yaml: " in python(clone, "-m", "pytest", "--ddp-steps=5").stderr
 
 
 def test_the_listed_packages_are_those_that_the_plugin_imports(clone):
     add_packages(clone, PACKAGES)
-    script = f"import sys, ddp_perf.plugin; print(*{set(PACKAGES)} - sys.modules.keys())"
+    script = f"import sys, ddp_perf.plugin.hooks; print(*{set(PACKAGES)} - sys.modules.keys())"
 
     done = python(clone, "-c", script)
 

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.session.results_file import read_results, write_results
 from tests.builders import make_capacity, make_failure, make_gpu_machine
 from tests.projects import TINY
@@ -79,7 +79,7 @@ def test_later_sessions_do_not_judge_it(recorded):
     """It may be stored itself, and would be the reason why it is not slower."""
     (session,) = read_results(recorded.path / FILE).suites
     recorded.capacity = make_capacity(make_gpu_machine(*["NVIDIA H200"] * 2, nvlinks=18))
-    recorded.run("-m", "gpu", "--save-baseline=accept", "--reason", "meant")
+    recorded.run("-m", "gpu", "--save-baseline=accept", "--ddp-reason", "meant")
 
     recorded.run("-m", "gpu", *REPLAY, "--ddp-json=again.json")
 
@@ -103,7 +103,7 @@ def test_a_strict_session_fails_a_case_that_was_not_recorded(recorded):
 
     done = recorded.run("-m", "gpu", "-k", "throughput and b32", "--ddp-strict", *REPLAY)
 
-    assert done.ret == UNDECIDED
+    assert done.ret == ExitCode.UNDECIDED
 
 
 def test_a_case_of_other_work_is_skipped_with_what_differs(recorded):

@@ -90,8 +90,8 @@ def again(*arguments):
 @pytest.mark.parametrize(
     "once",
     [
-        ("--save-baseline=accept", "--reason", "larger buckets"),
-        ("--save-baseline", "accept", "--reason=larger buckets"),
+        ("--save-baseline=accept", "--ddp-reason", "larger buckets"),
+        ("--save-baseline", "accept", "--ddp-reason=larger buckets"),
         ("--ddp-inject", "compute:5%", "--ddp-inject=data:5ms"),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import LaunchError
-from ddp_perf.plugin.exit_code import UNDECIDED
 from ddp_perf.session.gate.judge_suite import judge_suite
 from ddp_perf.session.measure import suite as measured_suite
 from ddp_perf.session.results_file import read_results
@@ -114,7 +114,7 @@ def test_save_baseline_stores_the_session_with_its_mode_and_reason(project):
     project.run("--save-baseline=append")
     assert [len(case.sessions) for case in project.stored().values()] == [7, 7]
 
-    project.run("--save-baseline=accept", "--reason", "wider layers")
+    project.run("--save-baseline=accept", "--ddp-reason", "wider layers")
 
     for case in project.stored().values():
         assert len(case.history("step_time").at_level) == 1
@@ -246,7 +246,7 @@ def test_an_error_of_any_kind_ends_its_suite_once_and_is_undecided(project, monk
     done = project.run("-k", "structure or memory", "--ddp-strict", "--save-baseline")
 
     done.assert_outcomes(errors=4, skipped=4, deselected=20)
-    assert done.ret == UNDECIDED
+    assert done.ret == ExitCode.UNDECIDED
     assert asked.count("tiny") == (1 if where == "launch" else 6)
     shown = str(done.stdout)
     assert "tiny could not be measured to its end: " in shown

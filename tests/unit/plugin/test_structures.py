@@ -60,7 +60,7 @@ def test_a_changed_structure_stays_red_until_it_is_accepted(project, elsewhere, 
     project.answer = changed
 
     red = project.run(*CHECK, *arguments)
-    accepted = project.run(*CHECK, "--save-baseline=accept", "--reason=meant")
+    accepted = project.run(*CHECK, "--save-baseline=accept", "--ddp-reason=meant")
 
     red.assert_outcomes(failed=2, deselected=OTHERS - 1)
     accepted.assert_outcomes(skipped=2, deselected=OTHERS - 1)

@@ -10,6 +10,7 @@ def refuse(pytester, monkeypatch):
     """``refuse("--ddp-lanches")`` returns the lines of pytest's error."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest('pytest_plugins = ["ddp_perf.plugin"]')
+    pytester.makeini("[pytest]\nddp_configs = bench_configs\n")
 
     def refuse(*arguments):
         result = pytester.runpytest(*arguments)

@@ -85,7 +85,7 @@ def test_a_missed_target_does_not_stop_the_session_from_being_stored(project, su
 
     assert first.parseoutcomes()["failed"] == 1
     assert project.stored().keys() == {case.id for case in project.cases()}
-    accepted = project.run("--save-baseline=accept", "--reason=it is as it is, see #12")
+    accepted = project.run("--save-baseline=accept", "--ddp-reason=it is as it is, see #12")
     assert accepted.parseoutcomes()["failed"] == 1  # the target still is
 
 

@@ -21,8 +21,8 @@ CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
 APPENDED = f"{SESSION} --save-baseline=append"
 SINCE = "git log --oneline --since=2026-01-01 && git diff --stat"
 TARGET = Target(figure="efficiency", bound=0.85, unit="", file="bench_configs/x.yaml")
-CASE_ACCEPTED = f'{CASE} --save-baseline=accept --reason "…"'
-ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
+CASE_ACCEPTED = f'{CASE} --save-baseline=accept --ddp-reason "…"'
+ACCEPTED = f'{SESSION} --save-baseline=accept --ddp-reason "…"'
 
 
 def session(*findings, launches=3, **changes):

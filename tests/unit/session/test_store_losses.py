@@ -103,7 +103,7 @@ def test_other_losses_are_red_and_append_does_not_change_the_stored_ones(machine
     found = result.finding(ONE.id, "loss")
     assert found.verdict.outcome is Outcome.REGRESSION
     assert "loss of step 1: 0.8 → 0.4" in found.verdict.reason
-    assert '--save-baseline=accept --reason "…" takes it over' in found.verdict.reason
+    assert '--save-baseline=accept --ddp-reason "…" takes it over' in found.verdict.reason
     assert not result.is_resolved(found)
     assert machine.stored.losses == LOSSES
 

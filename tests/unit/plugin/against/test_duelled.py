@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.work import Site
 from ddp_perf.duel.result_file import read_duel
 from ddp_perf.duel.values import MissingSide
 from ddp_perf.errors import BudgetError, LaunchError
-from ddp_perf.plugin.exit_code import UNDECIDED
 from tests.duels import make_side_failure
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
@@ -93,7 +93,7 @@ def test_an_undecided_metric_is_skipped_with_what_it_takes(against):
 
     done.assert_outcomes(passed=JUDGED - 1, skipped=LOSSES + 1)
     assert "about 40 more pairs would decide it; raise --ddp-against-budget" in str(done.stdout)
-    assert codes(against) == [GREEN, UNDECIDED]
+    assert codes(against) == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_what_no_number_of_pairs_decides_is_stated(against):
@@ -152,20 +152,20 @@ def test_a_case_that_fails_on_side_a_alone_is_undecided(against):
     against.cases[1] = {"failures": (make_side_failure("A", case),), "pairs": (), "metrics": ()}
 
     assert "side A fails: " in str(against.run("-k", "ws1", "-rs").stdout)
-    assert codes(against, "-k", "ws1") == [GREEN, UNDECIDED]
+    assert codes(against, "-k", "ws1") == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_case_that_a_side_lacks_is_undecided(against):
     against.whole = {"cases": (), "missing": (MissingSide(case_id=ONE, reason="A lacks it"),)}
 
     assert "A lacks it" in str(against.run("-k", "ws1", "-rs").stdout)
-    assert codes(against, "-k", "ws1") == [GREEN, UNDECIDED]
+    assert codes(against, "-k", "ws1") == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_duel_that_ended_before_the_first_pair_is_undecided(against):
     against.cases[1] = {"pairs": (), "metrics": ()}
 
-    assert codes(against, "-k", "ws1") == [GREEN, UNDECIDED]
+    assert codes(against, "-k", "ws1") == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_duel_that_cannot_run_fails_each_test_as_undecided_and_is_tried_once(against):
@@ -178,7 +178,7 @@ def test_a_duel_that_cannot_run_fails_each_test_as_undecided_and_is_tried_once(a
 
     assert str(done.stdout).count("no process can be started") >= 2
     assert len(against.asked) == 1
-    assert codes(against) == [RED, UNDECIDED]
+    assert codes(against) == [RED, ExitCode.UNDECIDED]
 
 
 @pytest.mark.parametrize(("structure", "outcome"), [(None, "passed"), ("2 → 3 buckets", "skipped")])
@@ -239,7 +239,7 @@ def test_a_test_of_findings_is_told_that_there_are_none(against):
 
     done.assert_outcomes(skipped=2)
     done.stdout.fnmatch_lines(["*there is no finding, since no baseline judges the case*"])
-    assert codes(against, "tests/test_own.py") == [GREEN, UNDECIDED]
+    assert codes(against, "tests/test_own.py") == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_test_that_measures_a_case_gets_one_of_the_duel_and_no_other(against):
@@ -324,7 +324,7 @@ def test_a_budget_without_room_is_the_reason_in_the_comment_and_the_next_command
     against.play = too_short
     done = against.run("--ddp-steps=12", "--ddp-report=out", "--ddp-strict")
 
-    assert done.ret == UNDECIDED
+    assert done.ret == ExitCode.UNDECIDED
     comment = (against.path / "out" / "duel.md").read_text("utf-8")
     assert "Nothing is judged: the budget of 3 min has no room for all cases" in comment
     assert "interrupted" not in comment

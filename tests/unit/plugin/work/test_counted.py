@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import LaunchError
-from ddp_perf.plugin.exit_code import UNDECIDED
 from tests.builders import make_failure
 from tests.projects import TINY
 
@@ -42,7 +42,7 @@ def test_more_work_fails_with_the_case_the_line_and_the_command_and_no_traceback
             f"{TWO}: REGRESSION: the step does more work than stored: +1 aten.clone (float32)*",
             "+1 aten.clone (float32)*, in forward of layers.* (my_model.py:42 Block.forward)",
             "if the change is intended, store the new counts",
-            'next: pytest * --save-baseline=accept --reason "…"',
+            'next: pytest * --save-baseline=accept --ddp-reason "…"',
         ]
     )
     assert len([one for one in done.stdout.lines if one.startswith("next: ")]) == 1
@@ -71,7 +71,7 @@ def test_less_work_passes_and_the_summary_offers_the_new_bound(counting):
 
     done.assert_outcomes(passed=2)
     done.stdout.fnmatch_lines(["2 cases of less work: more work than now is red only from*"])
-    assert done.stdout.lines[-1].endswith('--save-baseline=accept --reason "…"')
+    assert done.stdout.lines[-1].endswith('--save-baseline=accept --ddp-reason "…"')
     assert codes(counting) == [GREEN, GREEN]
 
 
@@ -90,7 +90,7 @@ def test_nothing_stored_is_skipped_with_the_command_and_undecided_if_strict(coun
     assert last.startswith("next: pytest ")
     assert last.endswith(" --save-baseline")
     assert "::" not in last
-    assert codes(counting) == [GREEN, UNDECIDED]
+    assert codes(counting) == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_another_torch_is_skipped_and_undecided_if_strict(counting):
@@ -101,7 +101,7 @@ def test_another_torch_is_skipped_and_undecided_if_strict(counting):
 
     done.assert_outcomes(skipped=2)
     done.stdout.fnmatch_lines(["*INCOMPARABLE: no counts of torch 2.14 are stored*"])
-    assert codes(counting) == [GREEN, UNDECIDED]
+    assert codes(counting) == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_session_that_stores_states_it_and_is_green_if_strict(counting):
@@ -118,7 +118,9 @@ def test_what_is_accepted_is_red_no_more(counting):
     counting.store()
     counting.clones = 3
 
-    accepted = counting.run("--save-baseline=accept", "--reason", "see #12", "--ddp-strict", "-rs")
+    accepted = counting.run(
+        "--save-baseline=accept", "--ddp-reason", "see #12", "--ddp-strict", "-rs"
+    )
 
     assert accepted.ret == GREEN
     accepted.stdout.fnmatch_lines(["*REGRESSION: the step does more work*", "stored in *tiny.json"])
@@ -152,7 +154,7 @@ def test_a_script_that_needs_a_gpu_is_skipped_with_its_reason(counting):
 
     done.assert_outcomes(skipped=2)
     done.stdout.fnmatch_lines(["*train.py uses CUDA (train.py:12)"])
-    assert codes(counting) == [GREEN, UNDECIDED]
+    assert codes(counting) == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_ranks_that_cannot_be_started_are_undecided(counting):
@@ -161,7 +163,7 @@ def test_ranks_that_cannot_be_started_are_undecided(counting):
 
     counting.answer = refuse
 
-    assert codes(counting) == [RED, UNDECIDED]
+    assert codes(counting) == [RED, ExitCode.UNDECIDED]
     assert "no process can be started" in str(counting.run().stdout)
 
 
@@ -180,7 +182,7 @@ def test_a_missing_package_is_skipped_with_the_command(counting, monkeypatch):
     done.assert_outcomes(skipped=2)
     done.stdout.fnmatch_lines(["*mlp needs no_such_package: pip install transformers"])
     done.stdout.fnmatch_lines(["ddp: nothing was counted: 2 items, *"])
-    assert codes(counting) == [GREEN, UNDECIDED]
+    assert codes(counting) == [GREEN, ExitCode.UNDECIDED]
 
 
 def test_a_broken_file_of_counts_is_a_usage_error_of_one_line(counting):

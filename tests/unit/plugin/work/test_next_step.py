@@ -22,9 +22,9 @@ def failed():
 @pytest.mark.parametrize(
     ("outcome", "options"),
     [
-        (Outcome.REGRESSION, '--save-baseline=accept --reason "…"'),
-        (Outcome.INCONCLUSIVE, '--save-baseline=accept --reason "…"'),
-        (Outcome.IMPROVEMENT, '--save-baseline=accept --reason "…"'),
+        (Outcome.REGRESSION, '--save-baseline=accept --ddp-reason "…"'),
+        (Outcome.INCONCLUSIVE, '--save-baseline=accept --ddp-reason "…"'),
+        (Outcome.IMPROVEMENT, '--save-baseline=accept --ddp-reason "…"'),
         (Outcome.INCOMPARABLE, "--save-baseline"),
         (Outcome.NO_BASELINE, "--save-baseline"),
     ],

@@ -193,7 +193,7 @@ def test_a_change_of_structure_is_judged_at_any_step_time(baseline, structure, o
     verdict = found[ONE.id, "structure"].verdict
     assert verdict.outcome is outcome
     assert verdict.reason.endswith(
-        '; --save-baseline=accept --reason "…" takes it over, if it is intended'
+        '; --save-baseline=accept --ddp-reason "…" takes it over, if it is intended'
     )
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
 

@@ -27,7 +27,7 @@ ALPHA = 0.001  # three suspect sessions in a row at 1 % each
 SLOWER = 1.05  # the step time of a stored session that was off the level
 TOLERANCE = 0.02
 REMEDIES = (
-    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --reason "…"'
+    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --ddp-reason "…"'
     " begins a new level"
 )
 SUSPECT = Verdict(

@@ -328,7 +328,7 @@ def test_the_reason_names_a_move_within_the_reference():
     assert verdict.ratio == pytest.approx(1.1, rel=0.002)
     assert (
         "The reference itself moved by +10.0 % after its session 2: which part is right? The"
-        " faster one sets the level; if it is the slower one, --save-baseline=accept --reason"
+        " faster one sets the level; if it is the slower one, --save-baseline=accept --ddp-reason"
         ' "…" begins a new level with this session' in verdict.reason
     )
 
