@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +40,7 @@ _SETTINGS = {
     "tox.ini": r"^\[pytest\]",
     "setup.cfg": r"^\[tool:pytest\]",
 }
+_OF_SUITE = re.compile(r"^ddp_\w+\s*=", re.MULTILINE)  # a key by which the plugin knows its project
 # The value of addopts, a list in TOML or a text that may go on in indented lines; and its last -m.
 _ADDOPTS = re.compile(r"^addopts\s*=\s*(\[[^]]*\]|.*(?:\n[ \t].*)*)", re.MULTILINE)
 _EXPRESSION = re.compile(r"""(?<![\w-])-m\b[\\"',=\s]*([^"'\\\n]*)""")
@@ -72,8 +73,10 @@ def init(
     width = max(len(str(directory / name)) for name in texts)
     for name in texts:
         typer.echo(f"wrote {directory / name!s:<{width}}  {_PURPOSES[name]}")
-    if settings is not None and (advice := _advice(settings)):
-        typer.echo(advice)
+    if settings is not None and (lacking := [*_lacking(settings)]):
+        typer.echo(f"{settings} has pytest's settings, and was left as it is.")
+        for what, line in lacking:
+            typer.echo(f"{what}:\n    {line}")
     enter = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
     typer.echo(f'next: {enter}pytest {_TESTS} -m "perf and cpu" --save-baseline')
 
@@ -122,16 +125,20 @@ def _write(path: Path, text: str) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _advice(settings: Path) -> str:
-    """Return what a file with pytest's settings lacks; an empty text if it lacks nothing."""
-    found = _ADDOPTS.search(_read(settings))
+def _lacking(settings: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is to be added to a file with pytest's settings, and the line."""
+    text, is_toml = _read(settings), settings.suffix == ".toml"
+    if not _OF_SUITE.search(text):
+        time = '"3m"' if is_toml else "3m"
+        yield "Add this line to them, or pytest leaves the suite out", f"ddp_settle = {time}"
+    found = _ADDOPTS.search(text)
     value = found[1] if found else ""
     expressions = _EXPRESSION.findall(value)
     given = expressions[-1] if expressions else ""  # pytest uses the last one
     missing = [f"not {mark}" for mark in _DESELECTED if not re.search(rf"\bnot {mark}\b", given)]
     if not missing:
-        return ""
-    in_list = value.startswith("[") if found else settings.suffix == ".toml"
+        return
+    in_list = value.startswith("[") if found else is_toml
     lacking = " and ".join(missing)
     lacking = f'"-m", "{lacking}"' if in_list else f"-m '{lacking}'"
     if expressions:
@@ -141,7 +148,4 @@ def _advice(settings: Path) -> str:
         what, line = "Add this to addopts", lacking
     else:
         what, line = "Add this line to them", f"addopts = {f'[{lacking}]' if in_list else lacking}"
-    return (
-        f"{settings} has pytest's settings, and was left as it is. {what}, or a bare pytest"
-        f" measures and counts, too:\n    {line}"
-    )
+    yield f"{what}, or a bare pytest measures and counts, too", line

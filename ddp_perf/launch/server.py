@@ -20,6 +20,7 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.work import CountRequest
 from ddp_perf.launch.protocol import own_hello
 from ddp_perf.launch.pulse import Pulse
+from ddp_perf.launch.rank_packages import install_command, missing_here
 from ddp_perf.launch.runtime import read_runtime
 from ddp_perf.system.host.parent_death import adopt_orphans, die_with_parent
 from ddp_perf.system.host.processes import thread_count
@@ -40,6 +41,8 @@ def main(
     adopt_orphans()
     # A scheduler sends SIGTERM to every process of a job. The driver decides when this one ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if missing := missing_here():
+        sys.exit(f"it lacks what ranks need: {install_command(missing)}")
     # These imports take a second, since they import torch: the guard comes first.
     from ddp_perf.launch.supervisor import supervise
     from ddp_perf.worker.preload import freeze, preload

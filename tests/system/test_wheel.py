@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from email.parser import Parser
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.session.results_file import write_results
+from tests.builders import make_cases, make_measurement, make_result
 from tests.projects import REPOSITORY
 
+RUN = "import sys; sys.executable = sys.argv.pop(1); from ddp_perf.cli.app import app; app()"
 PROJECT = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -55,3 +64,73 @@ def test_the_metadata_state_licence_python_and_plugin(wheel):
     assert metadata["Requires-Python"] == ">=3.10"
     assert "ddp-perf = ddp_perf.cli.app:app" in read("entry_points.txt")
     assert "ddp_perf.plugin = ddp_perf.plugin" in read("entry_points.txt")
+
+
+# ---- what it needs ----
+
+
+def required():
+    """Return the distributions that the package requires without its extras, and that they do."""
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    waiting, found = re.findall(r'"(.*?)"', listed), {}
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found[name] = metadata.distribution(name)
+        waiting += found[name].requires or []
+    return found.values()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """``command("compare", …)`` runs ddp-perf where only its dependencies are installed."""
+    root = tmp_path_factory.mktemp("reader")
+    site = root / "site"
+    site.mkdir()
+    (site / "ddp_perf").symlink_to(REPOSITORY / "ddp_perf")
+    for distribution in required():
+        for top in {path.parts[0] for path in distribution.files} - {".."}:
+            (site / top).exists() or (site / top).symlink_to(distribution.locate_file(top))
+    cases = make_cases(world_sizes=[1, 2, 4])
+    for name, step_s in (("a.json", 0.010), ("b.json", 0.020)):
+        measurements = [make_measurement(case, [step_s, 1.01 * step_s]) for case in cases]
+        write_results(root / name, [make_result(measurements)], complete=True)
+    (root / "train.py").touch()
+    interpreter = root / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -S -B "$@"\n', encoding="utf-8")
+    interpreter.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+    def run(*arguments):
+        return subprocess.run(
+            [interpreter, "-c", RUN, interpreter, *arguments],
+            cwd=root,
+            env={**environment, "PYTHONPATH": str(site), "PYTHONUTF8": "1"},
+            capture_output=True,
+            encoding="utf-8",
+        )
+
+    return run
+
+
+def test_results_are_read_without_torch_and_pytest(command):
+    history = ("--history", "sqlite:///h.sqlite")
+    for arguments, code in (
+        (("compare", "a.json", "b.json"), 1),
+        (("report", "a.json"), 0),
+        (("history", "import", "a.json", *history), 0),
+        (("history", *history), 0),
+    ):
+        done = command(*arguments)
+        assert (done.returncode, done.stderr) == (code, ""), arguments
+
+
+def test_what_launches_says_in_one_line_what_it_lacks(command):
+    done = command("try", "train.py")
+
+    assert done.returncode == ExitCode.USAGE
+    (line,) = [line for line in done.stderr.splitlines() if "lacks" in line]
+    assert line.endswith("python -m pip install 'torch>=2.6'")

@@ -200,8 +200,25 @@ def test_the_advice_adds_to_the_options_that_a_project_has(directory, name, text
     (directory / name).write_text(f"{section}\n{text}")
 
     *_, reason, shown, _ = init().stdout.splitlines()
-    assert f" {what}, or a bare pytest measures and counts, too:" in reason
+    assert reason == f"{what}, or a bare pytest measures and counts, too:"
     assert shown == f"    {line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("pytest.ini", "[pytest]\n", "    ddp_settle = 3m"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n", '    ddp_settle = "3m"'),
+        ("pytest.ini", "[pytest]\nddp_machine = pool\n", None),
+    ],
+)
+def test_the_advice_has_a_key_by_which_the_plugin_knows_its_project(directory, name, text, line):
+    (directory / name).write_text(text)
+
+    lines = init().stdout.splitlines()
+
+    reason = "Add this line to them, or pytest leaves the suite out:"
+    assert (reason in lines) == (line in lines) == (line is not None)
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "tox.ini", "setup.cfg"])

@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[3]
 
 def test_they_are_dependencies_of_the_package_in_the_same_versions():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (dependencies,) = re.findall(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    lists = re.findall(r"^(?:dependencies|run) = \[(.*?)\]", text, re.MULTILINE | re.DOTALL)
 
-    assert set(RANK_PACKAGES.values()) <= set(re.findall(r'"(.*?)"', dependencies))
+    assert len(lists) == 2
+    assert set(RANK_PACKAGES.values()) <= set(re.findall(r'"(.*?)"', "".join(lists)))
 
 
 def test_this_interpreter_lacks_nothing():
