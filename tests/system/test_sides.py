@@ -57,7 +57,7 @@ def test_ranks_run_in_an_environment_that_is_made_once(
     assert isinstance(outcome, LaunchResult)
     assert lines[0].startswith("making a virtual environment with toy==2.0")
     assert any(line.startswith("Installing") for line in lines)
-    assert "needs-toy 1.0 has requirement toy==1.0, but you have toy 2.0" in lines[-1]
+    assert "needs-toy 1.0 needs toy==1.0; name its version in the side" in lines[-1]
 
     again = []
     with prepare(side, tmp_path, on_progress=again.append):
@@ -68,6 +68,18 @@ def test_ranks_run_in_an_environment_that_is_made_once(
     monkeypatch.setenv("PYTHONPATH", str(hides), prepend=os.pathsep)
     with pytest.raises(SideError, match=r"toy==2\.0: ranks would import 1\.0 in its place"):
         prepare(side, tmp_path, on_progress=print).__enter__()
+
+
+@pytest.mark.slow
+def test_a_version_that_does_not_exist_is_refused_with_what_lists_those_that_do(tmp_path, toys):
+    side = parse_side("toy==9.0", "A", tmp_path)
+
+    with pytest.raises(SideError) as refused:
+        prepare(side, tmp_path, on_progress=print).__enter__()
+
+    reason, remedy = str(refused.value).splitlines()
+    assert reason.startswith("toy==9.0: pip cannot install it: ERROR: No matching distribution")
+    assert remedy.endswith("-m pip index versions toy` lists what there is")
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
 from ddp_perf.errors import SideError
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[\w.,-]+\])?==([A-Za-z0-9][\w.+!]*)")
@@ -22,9 +25,7 @@ class Requirement(NamedTuple):
 
     def is_met_by(self, version: str) -> bool:
         """Return whether an installed version is this one. "2.11.0+cpu" is a "2.11"."""
-        if "+" not in self.version:
-            version = version.partition("+")[0]
-        return re.sub(r"(\.0)+$", "", version) == re.sub(r"(\.0)+$", "", self.version)
+        return SpecifierSet(f"=={self.version}").contains(version, prereleases=True)
 
 
 def parse_requirements(text: str) -> list[Requirement]:
@@ -37,7 +38,7 @@ def parse_requirements(text: str) -> list[Requirement]:
                 f"{text}: {part.strip()!r} is not an exact version; write torch==2.11.0, or"
                 " torch==2.11.0,numpy==2.1.0"
             )
-        name = re.sub(r"[-_.]+", "-", match[1]).lower()  # as pip compares names
+        name = canonicalize_name(match[1])
         if name in requirements:
             raise SideError(f"{text}: {name} has two versions; remove one")
         requirements[name] = Requirement(name, match[2] or "", match[3])

@@ -7,14 +7,18 @@ import functools
 import hashlib
 import json
 import os
-import re
 import site
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
+import packaging.requirements
+from packaging.utils import canonicalize_name
+
 from ddp_perf.duel.sides.cache import Making, cache_shelf, is_kept, kept
+from ddp_perf.duel.sides.interpreter import output_of
 from ddp_perf.duel.sides.requirements import Requirement
 from ddp_perf.errors import SideError
 from ddp_perf.system.host.parent_death import die_with_parent
@@ -50,8 +54,9 @@ def installed(
     making = Making(make, is_whole, on_progress)
     with kept(shelf, _key(requirements), making) as directory:
         interpreter = _python(directory)
-        _check_versions(interpreter, requirements)
-        for conflict in _conflicts(interpreter, requirements):
+        found = _distributions(interpreter)
+        _check_versions(directory, found, requirements)
+        for conflict in _conflicts(found, requirements):
             on_progress(f"{names}: {conflict}; name its version in the side, too, if ranks use it")
         yield str(interpreter)
 
@@ -128,51 +133,33 @@ def _install(
             pip.kill()
             raise
     if pip.returncode != 0:
-        raise SideError(failure_of_pip(lines, requirements))
+        names = ", ".join(map(str, requirements))
+        raise SideError(
+            f"{names}: pip cannot install it: {lines[-1] if lines else 'it wrote nothing'}"
+            f"\n`{sys.executable} -m pip index versions {requirements[0].name}` lists what there is"
+        )
 
 
-def failure_of_pip(lines: Sequence[str], requirements: Sequence[Requirement]) -> str:
-    """Return why pip failed, in two lines, from what it wrote."""
-    text = "\n".join(lines)
-    unknown = re.search(r"requirement (\S+?)==(\S+) \(from versions: (.*)\)", text)
-    if unknown is None:
-        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        reason = errors[0] if errors else (lines or ["no message"])[-1]
-        return f"{', '.join(map(str, requirements))}: pip cannot install it:\n{reason}"
-    name, version, known = unknown.groups()
-    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    if known != "none":
-        nearest = ", ".join(_nearest(version, known.split(", ")))
-        return f"{name}=={version}: there is no such version for {python}\nthe nearest: {nearest}"
-    broken = next((line for line in lines if "connection" in line.lower()), None)
-    reason = broken or f"pip finds no version of {name} for {python}; check the name and the index"
-    return f"{name}=={version}: cannot be installed\n{reason}"
+def _distributions(interpreter: Path) -> dict[str, metadata.Distribution]:
+    """Return what ranks would import, by name: PYTHONPATH comes before the environment."""
+    code = "import json, sys; print(json.dumps(sys.path))"
+    shown = output_of(str(interpreter), code, os.environ, failure="cannot be started")
+    found: dict[str, metadata.Distribution] = {}
+    for distribution in metadata.distributions(path=json.loads(shown)):
+        found.setdefault(canonicalize_name(distribution.name), distribution)
+    return found
 
 
-def _nearest(version: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Return the versions that are nearest to this one in the order of versions."""
-    ordered = sorted([*known, version], key=_order)
-    place = ordered.index(version)
-    nearest = sorted(range(len(ordered)), key=lambda other: abs(other - place))
-    return [ordered[other] for other in sorted(nearest[1 : most + 1])]
-
-
-def _order(version: str) -> list[tuple[bool, int, str]]:
-    """Return a key that sorts numbers as numbers."""
-    parts = re.findall(r"\d+|[a-z]+", version.lower())
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
-
-
-def _check_versions(interpreter: Path, requirements: Sequence[Requirement]) -> None:
+def _check_versions(
+    directory: Path,
+    found: Mapping[str, metadata.Distribution],
+    requirements: Sequence[Requirement],
+) -> None:
     """Raise SideError if ranks would import another version than the environment's."""
-    code = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
-    names = [requirement.name for requirement in requirements]
-    found = subprocess.run(
-        [str(interpreter), "-c", code, *names], capture_output=True, encoding="utf-8"
-    ).stdout.split()
-    if len(found) != len(requirements):
-        raise SideError(f"{interpreter}: lacks its packages; remove {interpreter.parents[2]}")
-    for requirement, version in zip(requirements, found, strict=True):
+    for requirement in requirements:
+        if requirement.name not in found:
+            raise SideError(f"{directory}: lacks {requirement}; remove {directory.parent}")
+        version = found[requirement.name].version
         if not requirement.is_met_by(version):
             raise SideError(
                 f"{requirement}: ranks would import {version} in its place; remove the directory"
@@ -180,17 +167,17 @@ def _check_versions(interpreter: Path, requirements: Sequence[Requirement]) -> N
             )
 
 
-def _conflicts(interpreter: Path, requirements: Sequence[Requirement]) -> list[str]:
-    """Return pip's lines on packages that need another version: torchvision of torch, say."""
-    done = subprocess.run(
-        [str(interpreter), "-m", "pip", "--disable-pip-version-check", "check"],
-        env=_environ(),
-        capture_output=True,
-        encoding="utf-8",
-    )
-    names = "|".join(re.escape(requirement.name) for requirement in requirements)
-    needs = re.compile(rf"has requirement ({names})\b", flags=re.IGNORECASE)
-    return [line.rstrip(".") for line in done.stdout.splitlines() if needs.search(line)]
+def _conflicts(
+    found: Mapping[str, metadata.Distribution], requirements: Sequence[Requirement]
+) -> Iterator[str]:
+    """Yield which packages need another version: torchvision of torch, say."""
+    chosen = {requirement.name: found[requirement.name].version for requirement in requirements}
+    for name, distribution in found.items():
+        for needed in map(packaging.requirements.Requirement, distribution.requires or ()):
+            version = chosen.get(canonicalize_name(needed.name))
+            applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
+            if version and applies and not needed.specifier.contains(version, prereleases=True):
+                yield f"{name} {distribution.version} needs {needed.name}{needed.specifier}"
 
 
 def _environ() -> Mapping[str, str]:
