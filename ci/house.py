@@ -19,6 +19,8 @@ ROOT = docstrings.ROOT
 ALLOWED = {
     "build": "each workload builds itself",
     "main": "each process has its entry point",
+    "pytest_configure": "hooks of the plugin that is always there, and of what it loads",
+    "pytest_generate_tests": "hooks of the plugin that is always there, and of what it loads",
     "promote": "the command, and what it calls",
     "show": "commands of two groups, as users type them",
 }

@@ -32,5 +32,5 @@ def check_layout(world_sizes: Iterable[int], ranks_per_node: int | None) -> None
             raise ConfigError(
                 f"world_sizes: {counted(world_size, 'rank')} cannot share nodes of"
                 f" {ranks_per_node} ranks evenly; choose another --ddp-world-sizes or"
-                " --ddp-nproc-per-node"
+                " nproc_per_node of the cluster file"
             )

@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """How a command or a strict session ended. The table of docs/ci.md says what to do.
+    """The exit code of a command or a strict session. The table of docs/ci.md says what to do.
 
     Those that pytest has, too, have its meaning. It is never 2, which pytest and shells have for
     several ends.

@@ -74,7 +74,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NightlySession(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the sessions of a night: --ddp-each-node skips cases of several nodes."""
+    """One of the sessions of a night: each_node skips cases of several nodes."""
 
     each_node: bool
     verdicts: int  # on the code, with those of every case

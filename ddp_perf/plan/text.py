@@ -182,7 +182,7 @@ def _totals(plan: FleetPlan) -> Iterator[str]:
     )
     hours = sample.gpu_minutes / plan.file.fleet.gpus_per_node / 60
     yield (
-        f"--ddp-each-node launches on one node after the other, {hours:.1f} hours a night; a node"
+        f"each_node launches on one node after the other, {hours:.1f} hours a night; a node"
         " that waits in an allocation is not counted"
     )
     code, node = (MONTH * sum(one.false_alarm_rate for one in plan.sessions[:n]) for n in (2, 1))
@@ -193,7 +193,7 @@ def _totals(plan: FleetPlan) -> Iterator[str]:
 
 
 def _session(session: NightlySession) -> str:
-    where = "with --ddp-each-node" if session.each_node else "over several nodes"
+    where = "with each_node" if session.each_node else "over several nodes"
     return (
         f"--ddp-false-alarm-rate {session.false_alarm_rate:.2g} {where}"
         f" ({counted(session.verdicts, 'verdict')} on the code, alpha {session.alpha:.2g} each)"

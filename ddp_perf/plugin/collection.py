@@ -134,7 +134,7 @@ def _why_no_case(test: pytest.Function) -> str:
     if "ddp_target" in test.fixturenames:
         return "no suite has a target for this accelerator"
     if asserted_metric(test) == NODES:
-        return "it judges the nodes that --ddp-each-node measures one by one"
+        return "it judges the nodes that each_node measures one by one"
     return f"no suite has a case that is gated by its {asserted_metric(test)}"
 
 

@@ -1,4 +1,4 @@
-"""The conditions of --ddp-each-node, which are checked before the first launch."""
+"""The conditions of each_node in a cluster file, which are checked before the first launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_pool(pool: str | None, cases: Sequence[Case]) -> None:
     """
     if pool is None and any(case.tier == "cpu" for case in cases):
         raise ConfigError(
-            "--ddp-each-node: the nodes share one baseline; name it with --ddp-machine NAME"
+            "each_node: the nodes share one baseline; name it with --ddp-machine NAME"
         )
 
 
@@ -24,6 +24,6 @@ def check_nodes(nodes: Sequence[str]) -> None:
     if len(nodes) < 2:
         found = f"{nodes[0]} alone" if nodes else "this machine alone"
         raise LaunchError(
-            f"--ddp-each-node: the launcher has {found}; give it two nodes or more, as with"
-            " --ddp-launcher torchrun --ddp-hosts a,b"
+            f"each_node: the launcher has {found}; give it two nodes or more, as with launcher:"
+            " torchrun and hosts: [a, b]"
         )

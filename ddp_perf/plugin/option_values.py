@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 
 from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.cluster import LAUNCHERS
@@ -112,34 +111,6 @@ def parse_launcher(text: str) -> str:
     if text in LAUNCHERS or text.removeprefix(REPLAY) not in ("", text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LAUNCHERS)} and {REPLAY}FILE")
-
-
-def parse_hosts(text: str) -> tuple[str, ...]:
-    hosts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not hosts or len(set(hosts)) < len(hosts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different hosts, as in a,b")
-    return hosts
-
-
-def parse_node_shell(text: str) -> str:
-    try:
-        words = shlex.split(text.format(node="host"))
-    except (ValueError, KeyError, IndexError, AttributeError):
-        words = []
-    if not words or "{node}" not in text:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a command with {{node}} in the place of a host, as in 'ssh {{node}}'"
-        )
-    return text
-
-
-def parse_endpoint(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not of the form HOST:PORT, as in node1:29400"
-        )
-    return text
 
 
 def parse_machine(text: str) -> str:

@@ -309,15 +309,16 @@ def read_options(config: pytest.Config) -> Options:
             f"--ddp-launcher replay:{replay}: this session would write {json_path} anew; name"
             " another --ddp-json or --ddp-report"
         )
+    cluster = read_cluster(config)
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / (config.getini("ddp_configs") or "bench_configs"),
         baseline_directory=config.rootpath / (config.getini("ddp_baselines") or "baselines"),
         machine=value("ddp_machine") or _machine_of_ini(config.getini("ddp_machine")),
-        cluster=read_cluster(config),
+        cluster=cluster,
         overrides=Overrides(
-            launcher=value("ddp_launcher") if replay is None else None,
-            ranks_per_node=value("ddp_nproc_per_node"),
+            launcher=None if replay else (value("ddp_launcher") or cluster.launcher),
+            ranks_per_node=cluster.ranks_per_node,
             world_sizes=value("ddp_world_sizes"),
             batch_sizes=value("ddp_batch_sizes"),
             hidden_dim=value("ddp_hidden_dim"),

@@ -32,13 +32,7 @@ WORK = (
     "--ddp-env",
     "--ddp-inject",
     "--ddp-launcher",
-    "--ddp-nnodes",
-    "--ddp-nproc-per-node",
-    "--ddp-each-node",
-    "--ddp-hosts",
-    "--ddp-node-shell",
-    "--ddp-rdzv-endpoint",
-    "--ddp-pod-template",
+    "--ddp-cluster",
     "--ddp-machine",  # the baseline that it is compared with
 )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PATH_OPTIONS = ("--ddp-config", "--ddp-json", "--ddp-report")
+PATH_OPTIONS = ("--ddp-cluster", "--ddp-config", "--ddp-json", "--ddp-report")
 
 
 def refuse_misled_root(config: pytest.Config) -> None:

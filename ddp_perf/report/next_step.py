@@ -126,7 +126,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return f"change targets in {finding.target.file}, and measure it again", case
     if outcome is Outcome.BAD_NODE:
         why = (
-            "it is the node, not the code: leave it out of --ddp-hosts, or drain it; run this on it"
+            "it is the node, not the code: leave it out of the cluster file, or drain it; run this"
+            " on it"
         )
         return why, "ddp-perf doctor"
     if outcome is Outcome.INVALID and finding.metric == LOSS:

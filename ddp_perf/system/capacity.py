@@ -36,7 +36,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     def obstacle(self, case: Case) -> str | None:
         """Return why the case cannot run here, or None if it can."""
         if self.each_node and case.nodes > 1:
-            return f"needs {case.nodes} nodes at once, and --ddp-each-node measures one by one"
+            return f"needs {case.nodes} nodes at once, and each_node measures one by one"
         if lacking := self._lacking(case):
             return lacking
         if (too_old := self._too_old(case)) is not None:
@@ -65,9 +65,9 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if case.nodes == 1:
             return f"needs {what}{each}, found {found}{remark}"
-        options = "--ddp-nproc-per-node"
+        options = "nproc_per_node of --ddp-cluster"
         if self.nodes < case.nodes:
-            options = "--ddp-launcher, --ddp-nnodes"
+            options = "nnodes of --ddp-cluster"
         here = f"{counted(self.nodes, 'node')} with {found}{remark}"
         return f"needs {case.nodes} nodes with {what} on each{each}, found {here}: {options}"
 

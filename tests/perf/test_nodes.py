@@ -1,4 +1,4 @@
-"""Nodes: with --ddp-each-node, none of them is slower than the others, and none fails alone."""
+"""Nodes: with each_node, none of them is slower than the others, and none fails alone."""
 
 from __future__ import annotations
 

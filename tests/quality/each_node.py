@@ -1,4 +1,4 @@
-"""Measure what --ddp-each-node concludes of the code and of the nodes, over twenty sessions.
+"""Measure what each_node concludes of the code and of the nodes, over twenty sessions.
 
     python tests/quality/each_node.py [--trials N] [--seed N] [--jobs N]
 

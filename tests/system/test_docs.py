@@ -36,7 +36,7 @@ OTHER_OPTIONS = {
     *("--gloo", "--nproc", "--nnodes", "--seed", "--trials", "--nights", "--fleet", "--law"),
     *("--exclusive", "--cpu-bind", "--cpus-per-task", "--hint", "--signal", "--standalone"),
     *("--nproc-per-node", "--rdzv-endpoint", "--nodes", "--nodelist"),
-    *("--gpus-per-task", "--gpus-per-node"),
+    *("--gpus-per-task", "--gpus-per-node", "--ntasks", "--output"),
     *BENCH,
 }
 ALIASES = {"--junitxml"}

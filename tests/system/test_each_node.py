@@ -1,4 +1,4 @@
-"""--ddp-each-node with real torchrun on two "hosts": a shell that runs the command here."""
+"""each_node with real torchrun on two "hosts": a shell that runs the command here."""
 
 from __future__ import annotations
 
@@ -52,6 +52,15 @@ def test_nodes(ddp_measured, assert_verdict):
 """
 
 
+CLUSTER = """
+launcher: torchrun
+hosts: [a, b]
+nproc_per_node: 1
+each_node: true
+node_shell: "{shell} {{node}}"
+"""
+
+
 @pytest.fixture
 def session(pytester, monkeypatch):
     """``session(*options)`` measures each of two nodes, and returns the outcomes and its suite."""
@@ -72,11 +81,11 @@ def session(pytester, monkeypatch):
         ddp_baselines = baselines
         """
     )
-    hosts = ("--ddp-hosts=a,b", "--ddp-nproc-per-node=1", f"--ddp-node-shell={shell} {{node}}")
+    (pytester.path / "cluster.yaml").write_text(CLUSTER.format(shell=shell))
 
     def run(*options):
         results = pytester.path / "results.json"
-        each = ("--ddp-launcher=torchrun", *hosts, "--ddp-each-node", *options)
+        each = ("--ddp-cluster=cluster.yaml", *options)
         result = pytester.runpytest("-m", "perf and cpu", "-rs", "--ddp-json", results, *each)
         suites = json.loads(results.read_text())["suites"] if results.exists() else []
         return result, suites[0] if suites else None
@@ -112,7 +121,7 @@ def test_each_node_launches_the_case_and_one_that_fails_is_named(session, monkey
     assert nodes["outcome"] == "BAD NODE"
     assert "node b: " in nodes["reason"]
     assert "exit code 7" in nodes["reason"]
-    second.stdout.fnmatch_lines(["*--ddp-each-node*"])  # the command that measures it again
+    second.stdout.fnmatch_lines(["*--ddp-cluster=cluster.yaml*"])  # again
 
 
 @pytest.mark.slow
@@ -140,5 +149,5 @@ def test_the_baseline_of_cpu_nodes_needs_a_name_before_anything_is_launched(sess
     refused, suite = session()
 
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(["*--ddp-each-node: the nodes share one baseline; name it with*"])
+    refused.stderr.fnmatch_lines(["*each_node: the nodes share one baseline; name it with*"])
     assert suite is None

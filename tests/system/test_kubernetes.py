@@ -17,6 +17,7 @@ from tests.builders import make_case
 from tests.clusters import PlayedCluster
 from tests.projects import TINY, make_project
 
+CLUSTER = "launcher: kubernetes\npod_template: pod.yaml\n"
 TEMPLATE = {
     "kind": "PodTemplate",
     "template": {"spec": {"containers": [{"name": "rank", "image": "registry.example/train:1"}]}},
@@ -70,6 +71,7 @@ def test_a_pod_that_is_evicted_ends_the_launch_by_its_name(launcher, cluster, tm
 def session(cluster, pytester, monkeypatch):
     """``session(*arguments)`` runs a whole pytest session on the cluster."""
     project = make_project(pytester, monkeypatch, tiny=TINY)
+    (project.path / "cluster.yaml").write_text(CLUSTER)
     (project.path / "pod.yaml").write_text(yaml.safe_dump(TEMPLATE))
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     kubectl = os.environ["PATH"].partition(":")[0]
@@ -86,8 +88,8 @@ def test_a_session_launches_on_the_cluster_and_its_baseline_is_named_by_the_node
     session, cluster, pytester
 ):
     done = session(
-        *("--ddp-launcher=kubernetes", "--ddp-pod-template=pod.yaml"),
-        *("--ddp-launches=1", "--save-baseline", "--ddp-json=results.json"),
+        *("--ddp-cluster=cluster.yaml", "--ddp-launches=1"),
+        *("--save-baseline", "--ddp-json=results.json"),
     )
 
     assert done.ret == pytest.ExitCode.OK, done.stdout.str()
@@ -99,33 +101,34 @@ def test_a_session_launches_on_the_cluster_and_its_baseline_is_named_by_the_node
 
 
 @pytest.mark.parametrize(
-    ("arguments", "fault", "message"),
+    ("template", "fault", "message"),
     [
         (
-            ("--ddp-launcher=kubernetes", "--ddp-pod-template=other.yaml"),
+            "other.yaml",
             {},
-            "--ddp-pod-template other.yaml: No such file or directory",
+            "pod_template: other.yaml: No such file or directory",
         ),
         (
-            ("--ddp-launcher=kubernetes", "--ddp-pod-template=pod.yaml"),
+            "pod.yaml",
             {"refuse": "Error from server (Forbidden): jobs.batch is forbidden"},
             "kubectl create: Error from server (Forbidden): jobs.batch is forbidden",
         ),
     ],
 )
 def test_what_keeps_a_session_from_the_cluster_is_one_line(
-    session, cluster, arguments, fault, message
+    session, cluster, pytester, template, fault, message
 ):
     cluster.fail(**fault)
+    (pytester.path / "cluster.yaml").write_text(CLUSTER.replace("pod.yaml", template))
 
-    done = session(*arguments)
+    done = session("--ddp-cluster=cluster.yaml")
 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert done.stderr.str().strip() == f"ERROR: {message}"
 
 
 def test_collecting_starts_nothing(session, cluster):
-    done = session("--collect-only", "--ddp-launcher=kubernetes", "--ddp-pod-template=pod.yaml")
+    done = session("--collect-only", "--ddp-cluster=cluster.yaml")
 
     assert done.ret == pytest.ExitCode.OK
     assert cluster.launches == []

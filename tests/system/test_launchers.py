@@ -187,7 +187,7 @@ def test_a_port_in_use_is_named_at_once(request_of):
 
     assert (outcome.kind, outcome.node) == ("server", "first")
     assert outcome.detail == (
-        f"port {port} of 127.0.0.1 is in use: choose another: --ddp-rdzv-endpoint"
+        f"port {port} of 127.0.0.1 is in use: choose another: rdzv_endpoint of the cluster file"
     )
 
 

@@ -90,7 +90,8 @@ def test_one_node_is_gated(cluster, project):
 
 def test_nodes_are_gated_by_job_steps(cluster, project):
     gate = f"{TINY_GATE} --ddp-world-sizes 2"  # test_slurm.py measures one rank by a job step, too
-    code, log = submit(cluster, project, "nodes", GATE=gate, RANKS_PER_NODE="1")
+    (project / "cluster.yaml").write_text("launcher: slurm\nnproc_per_node: 1\n")
+    code, log = submit(cluster, project, "nodes", GATE=gate, CLUSTER="cluster.yaml")
 
     assert code in TO_THE_END, log
     found = cases_in(project / "artifacts" / "nightly" / "results.json")

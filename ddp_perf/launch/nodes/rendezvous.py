@@ -10,7 +10,7 @@ from ddp_perf.system.host.host import host_name
 from ddp_perf.system.host.network import address_towards, is_loopback
 
 _CONNECT_S = 2.0
-_REMEDY = "--ddp-rdzv-endpoint"
+_REMEDY = "rdzv_endpoint of the cluster file"
 
 
 class Rendezvous:

@@ -17,7 +17,8 @@ class SlurmEngine:
     """Launches in the job that pytest runs in, or in one job of its own for the whole session.
 
     ``directory`` must be on a file system that all nodes share: each process writes its output
-    there. The output of a launch that failed is kept.
+    there. The output of a launch that failed is kept. ``srun_args`` and ``salloc_args`` are those
+    of the user's site, as for containers.
     """
 
     node_variable = "SLURM_NODEID"
@@ -28,18 +29,24 @@ class SlurmEngine:
         nodes: int,
         gpus_per_node: int,
         directory: Path,
+        srun_args: Sequence[str] = (),
+        salloc_args: Sequence[str] = (),
         on_wait: Callable[[str], None],
     ) -> None:
         self._nodes = nodes  # of a job of its own
         self._gpus_per_node = gpus_per_node
         self._directory = directory.absolute()
+        self._srun_args = tuple(srun_args)
+        self._salloc_args = tuple(salloc_args)
         self._on_wait = on_wait
         self._allocation: Allocation | None = None
 
     def allocation(self) -> Allocation:
         """Return the job and its nodes; the first call may wait in the queue."""
         if self._allocation is None:
-            self._allocation = allocate(self._nodes, self._gpus_per_node, on_wait=self._on_wait)
+            self._allocation = allocate(
+                self._nodes, self._gpus_per_node, self._salloc_args, on_wait=self._on_wait
+            )
         self._allocation.check()
         return self._allocation
 
@@ -61,7 +68,7 @@ class SlurmEngine:
         names = allocation.first(nodes) if only is None else allocation.only(only)
         self._directory.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"job-{allocation.job}-", dir=self._directory))
-        step = Step(allocation.job, names, command, directory)
+        step = Step(allocation.job, names, command, directory, self._srun_args)
         try:
             step.wait(deadline_s)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.nodes.slurm_commands import ask, expanded, loss_of
@@ -59,17 +59,19 @@ class Allocation:
             _release(holder)
 
 
-def allocate(nodes: int, gpus_per_node: int, *, on_wait: Callable[[str], None]) -> Allocation:
+def allocate(
+    nodes: int, gpus_per_node: int, further: Sequence[str] = (), *, on_wait: Callable[[str], None]
+) -> Allocation:
     """Return the allocation of this process, or a new one of ``nodes`` whole nodes.
 
     Slurm's queue decides how long that takes; SALLOC_PARTITION, SALLOC_ACCOUNT and the other
-    variables of salloc hold. ``on_wait`` receives the number of the job and why it waits. Raises
-    LaunchError if Slurm refuses it.
+    variables of salloc hold, and the ``further`` arguments. ``on_wait`` receives the number of the
+    job and why it waits. Raises LaunchError if Slurm refuses it.
     """
     job, names = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
     if job and names:
         return Allocation(job, expanded(names))
-    holder = _salloc(nodes, gpus_per_node)
+    holder = _salloc(nodes, gpus_per_node, further)
     try:
         answer = _granted(holder, on_wait)
     except BaseException:  # also Ctrl-C in the queue, where salloc does not read its input
@@ -80,12 +82,13 @@ def allocate(nodes: int, gpus_per_node: int, *, on_wait: Callable[[str], None]) 
     return Allocation(job, expanded(names), holder)
 
 
-def _salloc(nodes: int, gpus_per_node: int) -> subprocess.Popen[str]:
+def _salloc(nodes: int, gpus_per_node: int, further: Sequence[str]) -> subprocess.Popen[str]:
     gpus = [f"--gpus-per-node={gpus_per_node}"] if gpus_per_node else []
     try:
         return subprocess.Popen(
             [
                 *("salloc", f"--nodes={nodes}", "--exclusive", *gpus, "--job-name=ddp-perf"),
+                *further,
                 "--kill-command",  # the end of the job is then the end of salloc
                 *("sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'),
             ],

@@ -6,13 +6,14 @@ import os
 import random
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.environment import package_path
+from ddp_perf.launch.environment import package_alone, package_directory, package_path
 from ddp_perf.launch.nodes.engine import END_WITH_STDIN, ENDPOINT_VARIABLE, GOODBYE_S, GRACE_S
 from ddp_perf.launch.nodes.slurm_commands import address_of, step_environment
 
@@ -30,7 +31,12 @@ class Step:
     """
 
     def __init__(
-        self, job: str, nodes: Sequence[str], command: Sequence[str], directory: Path
+        self,
+        job: str,
+        nodes: Sequence[str],
+        command: Sequence[str],
+        directory: Path,
+        further: Sequence[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self.directory = directory
@@ -42,11 +48,11 @@ class Step:
         try:
             with (directory / "srun.err").open("wb") as messages:
                 self._process = subprocess.Popen(
-                    [*_srun(job, nodes, directory), *command, END_WITH_STDIN],
+                    [*_srun(job, nodes, directory), *further, *command, END_WITH_STDIN],
                     stdin=reading,
                     stdout=subprocess.DEVNULL,
                     stderr=messages,
-                    env=_environment(nodes),
+                    env=_environment(nodes, command[0], directory),
                     start_new_session=True,  # the driver handles Ctrl-C
                 )
         except FileNotFoundError:
@@ -127,8 +133,10 @@ def _srun(job: str, nodes: Sequence[str], directory: Path) -> list[str]:
     ]
 
 
-def _environment(nodes: Sequence[str]) -> dict[str, str]:
-    endpoint = {}
+def _environment(nodes: Sequence[str], interpreter: str, directory: Path) -> dict[str, str]:
+    endpoint, package = {}, None
+    if interpreter != sys.executable:  # in a container, say, which has packages of its own
+        package = package_alone(package_directory(), directory)
     if len(nodes) > 1:
         endpoint[ENDPOINT_VARIABLE] = f"{address_of(nodes[0])}:{random.choice(_PORTS)}"
-    return {**step_environment(), "PYTHONPATH": package_path(os.environ), **endpoint}
+    return {**step_environment(), "PYTHONPATH": package_path(os.environ, package), **endpoint}

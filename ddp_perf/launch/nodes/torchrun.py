@@ -74,7 +74,7 @@ class TorchrunEngine:
         if nodes > len(known):
             raise LaunchError(
                 f"the case needs {nodes} nodes, and there is {', '.join(known)}; name them in"
-                " --ddp-hosts"
+                " hosts of the cluster file"
             )
         return known[:nodes]
 

@@ -21,10 +21,7 @@ _REFUSED = {
     "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
     "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
     "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-against-budget",
-    "--ddp-each-node": "a duel compares sides on one machine, not nodes; leave one of them out",
-    "--ddp-nnodes": "a duel is of one machine; leave one of them out",
-    "--ddp-hosts": "a duel is of one machine; leave one of them out",
-    "--ddp-pod-template": "a duel is of one machine; leave one of them out",
+    "--ddp-cluster": "a duel is of one machine; leave one of them out",
 }
 # Those that have a default. An ini file may set them for other sessions: only if they are typed.
 _TYPED = ("--ddp-budget", "--ddp-explain-budget")

@@ -44,7 +44,7 @@ from ddp_perf.stats.fleet import (
 )
 from ddp_perf.stats.summary import as_session
 
-_REMEDY = "Leave such a node out of --ddp-hosts, or drain it, until it is mended"
+_REMEDY = "Leave such a node out of the cluster file, or drain it, until it is mended"
 
 
 class _Visit(msgspec.Struct, frozen=True, kw_only=True):

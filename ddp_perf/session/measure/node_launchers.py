@@ -30,13 +30,15 @@ def make_node_launcher(
             nodes=cluster.nodes,
             gpus_per_node=(cluster.ranks_per_node or 0) if tier == "gpu" else 0,
             directory=root / "artifacts" / "slurm",
+            srun_args=cluster.srun_args,
+            salloc_args=cluster.salloc_args,
             on_wait=on_wait,
         )
     else:
         assert cluster.pod_template is not None  # `check_cluster` has refused it
         engine = KubernetesEngine(read_pod_template(Path(cluster.pod_template)), on_warn=on_wait)
     # The Python of an image is the one that its PATH has.
-    interpreter = "python" if name == "kubernetes" else sys.executable
+    interpreter = "python" if name == "kubernetes" else (cluster.interpreter or sys.executable)
     return NodeLauncher(
         engine, nodes=cluster.nodes, each_node=cluster.each_node, interpreter=interpreter
     )

@@ -67,7 +67,7 @@ def test_the_plan_states_what_the_gate_leaves_to_the_scheduler_and_the_rate_of_e
 
     assert "your scheduler chooses these nodes" in text
     assert "each node that is slow is measured every night until it is mended: 6 GPU-min" in text
-    assert "--ddp-each-node launches on one node after the other" in text
+    assert "each_node launches on one node after the other" in text
     assert text.count("--ddp-false-alarm-rate 0.005") == 2
 
 

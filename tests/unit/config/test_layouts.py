@@ -57,7 +57,7 @@ def test_ranks_that_do_not_fill_their_nodes_are_refused_with_the_remedy(loaded, 
 
     assert str(error.value).endswith(
         f"world_sizes: {ranks} ranks cannot share nodes of {per_node} ranks evenly; choose another"
-        " --ddp-world-sizes or --ddp-nproc-per-node"
+        " --ddp-world-sizes or nproc_per_node of the cluster file"
     )
     assert "suite.yaml, changed by the command line: " in str(error.value)
 

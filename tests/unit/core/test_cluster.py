@@ -1,4 +1,4 @@
-"""Options about machines that do not fit together."""
+"""Keys of a cluster that do not fit together."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ POD = {"pod_template": "pod.yaml"}
 @pytest.mark.parametrize(
     ("fields", "launchers", "words"),
     [
-        ({"hosts": HOSTS, "nodes": 2}, {"forkserver"}, "--ddp-hosts: only torchrun uses them"),
-        ({"hosts": HOSTS, "nodes": 3}, {"torchrun"}, "--ddp-nnodes 3: --ddp-hosts has 2"),
+        ({"hosts": HOSTS, "nodes": 2}, {"forkserver"}, "hosts: only torchrun uses them"),
+        ({"hosts": HOSTS, "nodes": 3}, {"torchrun"}, "nnodes: 3, and there are 2 hosts"),
         ({"nodes": 2, "ranks_per_node": 8}, {"torchrun"}, "torchrun needs their names"),
-        ({"hosts": HOSTS, "nodes": 2}, {"torchrun"}, "--ddp-hosts: 2 nodes need --ddp-nproc"),
-        ({"nodes": 2}, {"slurm"}, "--ddp-nnodes: 2 nodes need --ddp-nproc-per-node"),
-        ({"nodes": 2, "ranks_per_node": 8}, {"forkserver"}, "on this machine alone; add --ddp-la"),
-        ({"endpoint": "a:1"}, {"torchrun"}, "--ddp-rdzv-endpoint: it is for several hosts"),
-        ({"node_shell": "rsh {node}"}, {"torchrun"}, "--ddp-node-shell: it is for several hosts"),
-        ({}, {"kubernetes"}, "--ddp-pod-template FILE need each other"),
-        (POD, {"torchrun"}, "--ddp-pod-template FILE need each other"),
+        ({"hosts": HOSTS, "nodes": 2}, {"torchrun"}, "2 nodes need nproc_per_node"),
+        ({"nodes": 2}, {"slurm"}, "2 nodes need nproc_per_node"),
+        ({"nodes": 2, "ranks_per_node": 8}, {"forkserver"}, "on this machine alone; write la"),
+        ({"endpoint": "a:1"}, {"torchrun"}, "rdzv_endpoint: it is for several hosts"),
+        ({"node_shell": "rsh {node}"}, {"torchrun"}, "node_shell: it is for several hosts"),
+        ({}, {"kubernetes"}, "pod_template: FILE need each other"),
+        (POD, {"torchrun"}, "pod_template: FILE need each other"),
+        ({"srun_args": ("-x",)}, {"torchrun"}, "srun_args: only Slurm uses it"),
+        ({"interpreter": "python3"}, {"forkserver"}, "python: only Slurm uses it"),
         (POD, {"kubernetes", "forkserver"}, "one session has one kind of machine"),
-        (EACH, {"forkserver"}, "--ddp-each-node: .* --ddp-launcher torchrun --ddp-hosts a,b"),
-        (EACH, {"slurm"}, "--ddp-each-node: there is one node; add --ddp-nnodes N"),
-        (EACH, {"torchrun"}, "--ddp-each-node: there is one node; add --ddp-hosts a,b"),
+        (EACH, {"forkserver"}, "each_node: .* launcher: torchrun and hosts: "),
+        (EACH, {"slurm"}, "each_node: there is one node; write nnodes"),
+        (EACH, {"torchrun"}, "each_node: there is one node; write hosts: "),
     ],
 )
-def test_options_that_do_not_fit_are_refused(fields, launchers, words):
+def test_keys_that_do_not_fit_are_refused(fields, launchers, words):
     with pytest.raises(ConfigError, match=words):
         check_cluster(Cluster(**fields), launchers)
 
@@ -47,7 +49,7 @@ def test_options_that_do_not_fit_are_refused(fields, launchers, words):
         ({"hosts": HOSTS, "nodes": 2, "ranks_per_node": 8, "endpoint": "a:1"}, {"torchrun"}),
     ],
 )
-def test_options_that_fit_are_accepted(fields, launchers):
+def test_keys_that_fit_are_accepted(fields, launchers):
     check_cluster(Cluster(**fields), launchers)
 
 

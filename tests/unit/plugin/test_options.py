@@ -12,11 +12,8 @@ from ddp_perf.plugin.option_values import (
     parse_count,
     parse_counts,
     parse_database,
-    parse_endpoint,
-    parse_hosts,
     parse_machine,
     parse_megabytes,
-    parse_node_shell,
     parse_rate,
     parse_save_mode,
     parse_slow_down,
@@ -41,9 +38,6 @@ from ddp_perf.plugin.options import read_options
         (parse_assignment, "A=", ("A", "")),
         (parse_save_mode, "append", "append"),
         (parse_machine, "ci-2core_v1.0", "ci-2core_v1.0"),
-        (parse_hosts, "a, b", ("a", "b")),
-        (parse_node_shell, "ip netns exec {node} sh -c", "ip netns exec {node} sh -c"),
-        (parse_endpoint, "[fe80::1]:29400", "[fe80::1]:29400"),
         (parse_database, "sqlite:///a/b.sqlite", "sqlite:///a/b.sqlite"),
         (parse_database, "postgresql://me@host/db", "postgresql://me@host/db"),
         (parse_slow_down, "no-overlap", Injection(text="no-overlap", kind="no-overlap")),
@@ -56,15 +50,6 @@ def test_valid_option_values_are_parsed(parse, text, value):
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
-        (parse_hosts, "a,a"),
-        (parse_hosts, ","),
-        (parse_node_shell, "ssh host"),
-        (parse_node_shell, "ssh {node} {port}"),
-        (parse_node_shell, "ssh {node.name}"),
-        (parse_node_shell, "ssh '{node}"),
-        (parse_endpoint, "node1"),
-        (parse_endpoint, "node1:0"),
-        (parse_endpoint, ":29400"),
         (parse_whole, "-1"),
         (parse_whole, "two"),
         (parse_whole, "1.5"),
@@ -211,17 +196,24 @@ def test_a_bad_name_of_a_pool_in_the_ini_file_is_refused(options):
         options("-o", "ddp_machine=two cores")
 
 
-def test_the_nodes_are_those_of_the_hosts(options):
-    cluster = options(
-        "--ddp-launcher=torchrun", "--ddp-hosts=a,b", "--ddp-nproc-per-node=8"
-    ).cluster
+def test_a_cluster_file_has_the_launcher_and_the_ranks_of_a_node(options, pytester):
+    path = pytester.path / "cluster.yaml"
+    path.write_text("launcher: torchrun\nhosts: [a, b]\nnproc_per_node: 8\n")
 
-    assert (cluster.nodes, cluster.ranks_per_node) == (2, 8)
-    assert cluster.rendezvous == "a:29400"
-    program, *options_of_ssh, host = cluster.node_shell.split()
-    assert (program, host) == ("ssh", "{node}")
-    assert {"ConnectTimeout=15", "ServerAliveInterval=15"} <= {*options_of_ssh}
-    assert options("--ddp-nnodes=4").cluster.nodes == 4
+    read = options(f"--ddp-cluster={path}")
+
+    assert (read.overrides.launcher, read.overrides.ranks_per_node) == ("torchrun", 8)
+    assert read.cluster.hosts == ("a", "b")
+    other = options(f"--ddp-cluster={path}", "--ddp-launcher=slurm")
+    assert other.overrides.launcher == "slurm"
+
+
+def test_a_broken_cluster_file_is_a_usage_error(options, pytester):
+    path = pytester.path / "cluster.yaml"
+    path.write_text("nodes: 2\n")
+
+    with pytest.raises(pytest.UsageError, match=r"--ddp-cluster: .*cluster.yaml: nodes: unknown"):
+        options(f"--ddp-cluster={path}")
 
 
 @pytest.mark.parametrize(
@@ -266,4 +258,4 @@ def test_a_cluster_that_is_not_described_is_a_usage_error(project):
     done = project.run("--ddp-launcher=kubernetes")
 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--ddp-pod-template FILE need each other" in done.stderr.str()
+    assert "pod_template: FILE need each other" in done.stderr.str()

@@ -51,7 +51,7 @@ def test_the_command_runs_the_step_time_test_of_a_case():
 def test_the_command_measures_each_node_only_if_that_was_asked_for():
     items = [item("a.py::b", None)]
 
-    assert command(items, each_node=True) == "pytest -m perf a.py::b --ddp-each-node"
+    assert command(items, cluster="c.yaml") == "pytest -m perf a.py::b --ddp-cluster=c.yaml"
     assert command(items, each_node=False) == "pytest -m perf a.py::b"
 
 

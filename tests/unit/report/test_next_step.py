@@ -318,7 +318,7 @@ def test_the_step_after_a_bad_node_states_how_to_go_on_without_it():
 
     step = step_after(session(finding), finding)
 
-    assert "leave it out of --ddp-hosts, or drain it" in step.why
+    assert "leave it out of the cluster file, or drain it" in step.why
 
 
 SETTLED = Settled(

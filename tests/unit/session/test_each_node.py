@@ -75,7 +75,7 @@ def test_a_slow_node_is_named_each_day_with_its_first_day_and_the_code_is_green(
     assert finding.verdict.reason.startswith("node n5 is 3.7 % ")  # it was 0.2 % faster before
     assert finding.verdict.reason.endswith(
         "slower than the 7 others, since 2026-01-11 (10 sessions)."
-        " Leave such a node out of --ddp-hosts, or drain it, until it is mended"
+        " Leave such a node out of the cluster file, or drain it, until it is mended"
     )
     assert "Over 7 nodes, without n5" in one.finding(TWO.id, "step_time").verdict.reason
 
@@ -400,7 +400,7 @@ def test_a_comparison_leaves_a_slow_node_out_of_both_sides(tmp_path):
 
 
 def test_a_slow_node_is_not_blamed_on_the_code_of_a_session_on_that_node(tmp_path, monkeypatch):
-    """Without --ddp-each-node a case is launched on the first node, until it is slower there."""
+    """Without each_node a case is launched on the first node, until it is slower there."""
     one_session_a_day(monkeypatch)
     fleet = Fleet(tmp_path, seed=1, pool=None)
     fleet.days(8)

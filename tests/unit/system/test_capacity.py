@@ -39,20 +39,21 @@ def test_an_obstacle_states_what_is_needed_and_what_was_found(
             1,
             8,
             "needs 2 nodes with 8 CUDA devices on each, found 1 node with 8:"
-            " --ddp-launcher, --ddp-nnodes",
+            " nnodes of --ddp-cluster",
         ),
         (
             "gpu",
             2,
             4,
-            "needs 2 nodes with 8 CUDA devices on each, found 2 nodes with 4: --ddp-nproc-per-node",
+            "needs 2 nodes with 8 CUDA devices on each, found 2 nodes with 4: nproc_per_node of"
+            " --ddp-cluster",
         ),
         (
             "cpu",
             2,
             0,
             "needs 2 nodes with 8 cores on each, 1 per rank, found 2 nodes with 4:"
-            " --ddp-nproc-per-node",
+            " nproc_per_node of --ddp-cluster",
         ),
         ("gpu", 2, 8, None),
         ("gpu", 4, 8, None),

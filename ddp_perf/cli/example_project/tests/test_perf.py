@@ -49,7 +49,7 @@ def test_energy(ddp_measured, assert_verdict):
     assert_verdict()
 
 
-@pytest.mark.ddp_metric("nodes")  # with --ddp-each-node: one that is slow, or that failed alone
+@pytest.mark.ddp_metric("nodes")  # with each_node: one that is slow, or failed alone
 def test_nodes(ddp_measured, assert_verdict):
     assert_verdict()
 

@@ -17,12 +17,12 @@ def read_pod_template(path: Path) -> dict[str, Any]:
     try:
         manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--ddp-pod-template {path}: {error.strerror}") from None
+        raise ConfigError(f"pod_template: {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "PodTemplate":
         raise ConfigError(
-            f"{path}: its kind is not PodTemplate; ci/templates/kubernetes/pod.yaml is an example"
+            f"{path}: its kind is not PodTemplate; docs/clusters.md describes the file"
         )
     try:
         containers = manifest["template"]["spec"]["containers"]

@@ -33,7 +33,7 @@ def combined(*ends, request=TWO_NODES):
 
 
 def test_results_are_ordered_by_rank_whatever_the_order_of_the_nodes():
-    """torchrun numbers the nodes by their addresses, not by the order of --ddp-hosts."""
+    """torchrun numbers the nodes by their addresses, not by the order of the hosts."""
     first, second = (make_outcome(results=results_of(rank)) for rank in (1, 0))
 
     found = combined(make_end("a", first), make_end("b", second))

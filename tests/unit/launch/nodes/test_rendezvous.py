@@ -43,5 +43,5 @@ def test_only_the_first_node_needs_the_port():
         endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
 
         Rendezvous(endpoint, 1).check()
-        with pytest.raises(LaunchError, match="is in use: choose another: --ddp-rdzv-endpoint"):
+        with pytest.raises(LaunchError, match="is in use: choose another: rdzv_endpoint of"):
             Rendezvous(endpoint, 0).check()

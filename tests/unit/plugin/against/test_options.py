@@ -26,9 +26,8 @@ def test_the_budget_is_that_of_the_tier_by_default(parsed):
     [
         (["--ddp-against="], "name a side"),
         ([SIDE, "--save-baseline"], "--save-baseline with --ddp-against: a duel stores nothing"),
-        ([SIDE, "--ddp-each-node"], "--ddp-each-node with --ddp-against: "),
         ([SIDE, "--ddp-launcher=torchrun"], "a duel launches by forkserver"),
-        ([SIDE, "--ddp-hosts=a,b"], "--ddp-hosts with --ddp-against: a duel is of one machine"),
+        ([SIDE, "--ddp-cluster=c.yaml"], "--ddp-cluster with --ddp-against: a duel is of one"),
         ([SIDE, "--ddp-inject=compute:5%"], "--ddp-inject with --ddp-against: "),
         ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
         ([SIDE, "--ddp-settle=60s"], "--ddp-settle with --ddp-against: a duel decides by itself"),

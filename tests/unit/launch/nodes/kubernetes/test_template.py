@@ -29,7 +29,7 @@ def test_a_template_may_leave_the_namespace_to_kubectl():
         ("a: [", "no YAML"),
         (
             "kind: Pod",
-            "kind is not PodTemplate; ci/templates/kubernetes/pod.yaml is an example",
+            "kind is not PodTemplate; docs/clusters.md describes",
         ),
         ("kind: PodTemplate", "template.spec.containers is not a list of containers"),
         (
