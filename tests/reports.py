@@ -49,7 +49,7 @@ def make_suite_result(**changes: object) -> SuiteResult:
                 case_id=TWO.id, step_change_s=0.0025, causes=(cause,), terms=(), launches=6
             )
         },
-        "commands": {TWO.id: "pytest -m perf 'tests/perf/test_throughput.py::test_throughput[x]'"},
+        "commands": {TWO.id: "pytest -m perf 'tests/perf/test_perf.py::test_step_time[x]'"},
     }
     return make_result(measurements, **{**fields, **changes})
 

@@ -221,7 +221,7 @@ PROOFS = (
         launches={1: 3},
         spare_s=2 * CALIBRATED_S,
         command=(
-            *(*PYTEST, "tests/perf/test_throughput.py"),
+            *(*PYTEST, "tests/perf", "-k", "step_time"),
             "--ddp-config=bench_configs/mlp_scaling.yaml",
             *("--ddp-world-sizes=1", f"--ddp-batch-sizes={LARGEST_BATCH}", "--ddp-steps={steps}"),
             *("--ddp-launches=3", "--ddp-json={out}/results.json", "--save-baseline"),

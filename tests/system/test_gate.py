@@ -98,10 +98,10 @@ def _failures(path):
 def test_a_slower_step_is_red_in_junit_with_its_figures(slowed):
     project, switch = slowed
     switch.write_text("sleep")
-    project.runpytest("-k", "throughput and ws2", "--junitxml=junit.xml")
+    project.runpytest("-k", "step_time and ws2", "--junitxml=junit.xml")
     failures = _failures(project.path / "junit.xml")
-    assert failures.keys() == {"test_throughput"}
-    message = failures["test_throughput"]
+    assert failures.keys() == {"test_step_time"}
+    message = failures["test_step_time"]
     assert "REGRESSION: step time" in message
     assert "× the baseline of 20" in message
     assert "interval" in message
@@ -124,7 +124,7 @@ def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkey
     assert said.exit_code == 0, said.output
     switch.write_text("sleep")
 
-    result = project.runpytest("-k", "throughput and ws2", "--ddp-history=sqlite:///history.sqlite")
+    result = project.runpytest("-k", "step_time and ws2", "--ddp-history=sqlite:///history.sqlite")
 
     result.assert_outcomes(xfailed=1)
     assert result.ret == pytest.ExitCode.OK

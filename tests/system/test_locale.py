@@ -29,7 +29,7 @@ def test_a_session_shows_its_tables_in_an_ascii_terminal(pytester, monkeypatch):
     make_project(pytester, monkeypatch, good=GOOD, broken=BROKEN)
     pytester.makepyfile(broken="def build(context): raise ValueError('größer – als')")
 
-    done = pytester.runpytest_subprocess("-m", "perf", "-k", "throughput")
+    done = pytester.runpytest_subprocess("-m", "perf", "-k", "step_time")
 
     done.assert_outcomes(failed=1, errors=1)  # no baseline; no launch
     done.stdout.fnmatch_lines(

@@ -214,7 +214,7 @@ def test_the_real_pytest_takes_its_arguments(gate):
     done = gate("--tier", "cpu", "--collect-only", "-q")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "test_throughput[mlp-ddp-fp32-ws2-b16]" in done.stdout
+    assert "test_step_time[mlp-ddp-fp32-ws2-b16]" in done.stdout
     assert gate("--tier", "cpu", "--ddp-steps", "0").returncode == pytest.ExitCode.USAGE_ERROR
     assert gate("--tier", "cpu", "-k", "no_such").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 

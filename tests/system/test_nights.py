@@ -70,7 +70,7 @@ class Machine:
         ):
             self._patch.setattr(f"ddp_perf.{name}", played)
         return self._pytester.runpytest_inprocess(
-            *("-m", "gpu", "-k", "throughput or structure", "--ddp-expect-devices", "8"),
+            *("-m", "gpu", "-k", "step_time or structure", "--ddp-expect-devices", "8"),
             *("--ddp-strict", "--ddp-rotate", "--save-baseline=append", "--ddp-budget=0"),
             *arguments,
         )

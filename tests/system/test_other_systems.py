@@ -126,7 +126,7 @@ def test_cases_are_collected(run):
     done = run("-m", "pytest", "--collect-only", "-q", "-m", "perf and cpu")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "test_throughput[mlp-ddp-fp32-ws2-b16]" in done.stdout
+    assert "test_step_time[mlp-ddp-fp32-ws2-b16]" in done.stdout
 
 
 def test_timed_cases_are_a_usage_error_of_one_line(run, system):

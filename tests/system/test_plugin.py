@@ -161,7 +161,7 @@ def test_a_failing_rank_is_red_and_the_next_case_runs(project):
         *("-m", "cpu", "-k", "structure", "--ddp-budget=0"),  # never more launches
         *("--save-baseline", "--ddp-json", results),
     )
-    result.assert_outcomes(errors=1, skipped=1, deselected=24)
+    result.assert_outcomes(errors=1, skipped=1, deselected=22)
     result.stdout.fnmatch_lines(["*ws2*: launch 1: rank 1: ValueError: the data are broken"])
     cases = json.loads(results.read_text())["suites"][0]["measurements"]
     launches = {case_id: len(case["launches"]) for case_id, case in cases.items()}
@@ -227,7 +227,7 @@ def test_a_suite_whose_launches_all_failed_is_not_measured_again_for_each_item(p
     model = "fault: raise, fault_rank: 0, at_step: 1"
     path.write_text(text.replace("input_dim: 64, hidden_dim: 64, output_dim: 8", model))
     result = project.runpytest("-m", "cpu", "-k", "structure or memory")
-    result.assert_outcomes(errors=4, deselected=22)
+    result.assert_outcomes(errors=4, deselected=20)
     assert result.stdout.str().count("ddp: tiny: 4 launches") == 1
 
 
@@ -240,10 +240,10 @@ def test_a_baseline_of_one_launch_is_not_accepted(project):
     accept = ("--save-baseline=accept", "--ddp-reason", "meant")
     # One launch is no baseline: the structure is accepted, and the times are not.
     result = project.runpytest("-m", "cpu", "-k", "structure", "--ddp-launches=1", *accept)
-    result.assert_outcomes(skipped=2, deselected=24)
+    result.assert_outcomes(skipped=2, deselected=22)
     assert "not stored: one launch has no spread" in result.stdout.str()
-    result = project.runpytest("-m", "cpu", "-k", "throughput", "--ddp-launches=1", *accept)
-    result.assert_outcomes(failed=2, deselected=24)
+    result = project.runpytest("-m", "cpu", "-k", "step_time", "--ddp-launches=1", *accept)
+    result.assert_outcomes(failed=2, deselected=22)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def session(pytester, monkeypatch):
     shipped = (REPOSITORY / "bench_configs" / "mlp_scaling.yaml").read_text()
     config = pytester.path / "suite.yaml"
 
-    def run(machine, *arguments, test="test_throughput", gates="", **rank):
+    def run(machine, *arguments, test="test_step_time", gates="", **rank):
         config.write_text(shipped.replace("tolerances: {", f"tolerances: {{{gates}"))
 
         def answer(request):
@@ -48,12 +48,12 @@ def recorded(name, **changes):
 
 
 def test_a_power_limit_that_was_lowered_is_red_with_the_remedy(session, pytester):
-    session(recorded("h200"), "--save-baseline").assert_outcomes(skipped=2, deselected=10)
+    session(recorded("h200"), "--save-baseline").assert_outcomes(skipped=2, deselected=9)
     assert (pytester.path / "baselines" / "h200.json").exists()
 
     done = session(recorded("h200", power_limit_w=500.0))
 
-    done.assert_outcomes(failed=2, deselected=10)
+    done.assert_outcomes(failed=2, deselected=9)
     done.stdout.fnmatch_lines(["*INCOMPARABLE: step time of mlp-ddp-fp32-ws2-b256*"])
     assert "power limit 700 W, here 500 W" in done.stdout.str()
 
@@ -71,7 +71,7 @@ def test_the_mfu_is_a_figure_of_junit_and_of_a_red_item(session, pytester):
 def test_an_mfu_over_100_percent_is_invalid_and_not_stored(session, pytester):
     done = session(recorded("h200"), "--save-baseline", flops=2 * 10**14)
 
-    done.assert_outcomes(skipped=2, deselected=10)
+    done.assert_outcomes(skipped=2, deselected=9)
     assert "a measurement error: 2000 TFLOP/s are more than" in done.stdout.str()
     assert not (pytester.path / "baselines" / "h200.json").exists()
 
@@ -87,7 +87,7 @@ def test_a_lost_gpu_is_red_with_its_reason_if_devices_are_expected(session, monk
 
     done = session(lost, "--ddp-expect-devices", "2")
 
-    done.assert_outcomes(errors=2, deselected=10)
+    done.assert_outcomes(errors=2, deselected=9)
     assert (
         "found 1 (GPU 1: GPU is lost; Xid 79 of 0000:86:00: fell off the bus)" in done.stdout.str()
     )
@@ -101,7 +101,7 @@ def test_energy_is_gated_if_the_suite_gates_it_and_shown_if_it_was_read(session,
 
     done = session(recorded("h200"), "--junitxml", "junit.xml", **ENERGY, energy_j=800.0)
 
-    done.assert_outcomes(failed=2, deselected=12)
+    done.assert_outcomes(failed=2, deselected=11)
     done.stdout.fnmatch_lines(["*REGRESSION: energy per sample of mlp-ddp-fp32-ws2-b256: 1.6*"])
     assert "Energy           : 0.0548 J per sample, all GPUs" in done.stdout.str()
     assert (
@@ -115,9 +115,9 @@ def test_gated_energy_that_was_not_read_is_no_pass(session):
 
     done = session(recorded("h200"), **ENERGY)
 
-    done.assert_outcomes(skipped=2, deselected=12)
+    done.assert_outcomes(skipped=2, deselected=11)
     assert "INVALID: energy per sample" in done.stdout.str()
 
 
 def test_a_metric_that_no_suite_gates_makes_no_item(session):
-    session(recorded("h200"), test="test_energy").assert_outcomes(deselected=12)
+    session(recorded("h200"), test="test_energy").assert_outcomes(deselected=11)

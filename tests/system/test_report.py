@@ -63,7 +63,7 @@ def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(pro
     for case_id, command in suite["commands"].items():
         arguments = shlex.split(command)[1:]
         found = project.runpytest(*arguments, "--collect-only", "-q").stdout.str()
-        assert f"test_throughput[{case_id}]" in found
+        assert f"test_step_time[{case_id}]" in found
         assert "1 test collected" in found
 
     compared = run(sys.executable, "-m", "pytest_benchmark", "compare", bench, cwd=project.path)

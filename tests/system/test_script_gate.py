@@ -147,7 +147,7 @@ def test_the_cases_have_the_marks_and_metrics_of_the_suite(project):
     ids = [line.rpartition("::")[2] for line in listed.splitlines() if "::" in line]
     assert ids == [
         f"{test}[train-ws{ranks}-b{size}]"
-        for test in ("test_structure", "test_throughput")
+        for test in ("test_structure", "test_step_time")
         for size in (8, 16)
         for ranks in (1, 2)
     ]

@@ -112,5 +112,5 @@ def test_selecting_performance_cases_imports_their_tests_and_no_others(monkeypat
 
     assert done.returncode == 0, done.stderr
     imported = done.stdout.splitlines()[-1].split()
-    assert "tests.perf.test_throughput" in imported
+    assert "tests.perf.test_perf" in imported
     assert {name.rpartition(".")[0] for name in imported} == {"tests.perf"}

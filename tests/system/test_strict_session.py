@@ -36,7 +36,7 @@ def session(pytester, monkeypatch):
         machine = make_gpu_machine(*["NVIDIA H200"] * gpus, nvlinks=18)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: make_capacity(machine))
         return project.runpytest_inprocess(
-            "-m", "gpu", "-k", "throughput", "--ddp-strict", "--save-baseline", "-rA", *arguments
+            "-m", "gpu", "-k", "step_time", "--ddp-strict", "--save-baseline", "-rA", *arguments
         )
 
     return run

@@ -17,7 +17,7 @@ from ddp_perf.core.secrets import is_secret_name, without_passwords
         ("--ddp-history=postgresql://:secret@h/db", "--ddp-history=postgresql://:***@h/db"),
         ("postgresql://me@host:5432/db", "postgresql://me@host:5432/db"),
         ("sqlite:///artifacts/history.sqlite", "sqlite:///artifacts/history.sqlite"),
-        ("tests/perf/test_throughput.py::test_a[b:c@d]", None),
+        ("tests/perf/test_perf.py::test_a[b:c@d]", None),
     ],
 )
 def test_a_password_in_a_url_is_not_shown(url, shown):

@@ -30,12 +30,12 @@ def verdicts_of(summary):
 @pytest.mark.parametrize(
     ("selected", "steps_s", "failed", "headline"),
     [
-        ("throughput and ws2", SLOWER_ALONE, 0, "1 passed"),
-        ("throughput and ws2", BOTH_SLOWER, 1, "1 of 1 case failed"),
-        ("throughput and ws1", BOTH_SLOWER, 1, "1 of 1 case failed"),
-        ("throughput", BOTH_SLOWER, 2, "2 of 2 cases failed"),
+        ("step_time and ws2", SLOWER_ALONE, 0, "1 passed"),
+        ("step_time and ws2", BOTH_SLOWER, 1, "1 of 1 case failed"),
+        ("step_time and ws1", BOTH_SLOWER, 1, "1 of 1 case failed"),
+        ("step_time", BOTH_SLOWER, 2, "2 of 2 cases failed"),
         ("structure", BOTH_SLOWER, 0, "2 passed"),
-        ("structure or (throughput and ws2)", BOTH_SLOWER, 1, "1 of 2 cases failed, 1 passed"),
+        ("structure or (step_time and ws2)", BOTH_SLOWER, 1, "1 of 2 cases failed, 1 passed"),
     ],
 )
 def test_the_page_counts_the_cases_that_pytest_counts(project, selected, steps_s, failed, headline):
@@ -53,7 +53,7 @@ def test_a_one_rank_case_that_no_test_asserts_is_shown_and_not_counted(project):
     project.store()
     project.answer = project.steps_of(*SLOWER_ALONE)
 
-    done, summary = summary_of(project, "-k", "throughput and ws2")
+    done, summary = summary_of(project, "-k", "step_time and ws2")
 
     assert verdicts_of(summary) == {
         ONE: ("REGRESSION (no test)", Status.UNTESTED),
@@ -144,7 +144,7 @@ def test_a_session_that_is_interrupted_counts_what_its_tests_would_have_asserted
 
     project.answer = answer
 
-    _, summary = summary_of(project, "-k", "throughput")
+    _, summary = summary_of(project, "-k", "step_time")
 
     assert summary.status is Status.UNDECIDED
     assert [row.status for row in summary.rows] == [Status.UNDECIDED] * 2

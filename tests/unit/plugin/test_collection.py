@@ -21,14 +21,13 @@ def collected(project, test, *, tier="cpu", more=""):
 @pytest.mark.parametrize(
     ("test", "cases"),
     [
-        ("test_throughput", [ONE, TWO]),
-        ("test_step_latency", [ONE, TWO]),
+        ("test_step_time", [ONE, TWO]),
+        ("test_tail", [ONE, TWO]),
         ("test_cpu_time", [ONE, TWO]),
         ("test_peak_memory", [ONE, TWO]),
         ("test_structure", [ONE, TWO]),
         ("test_loss", [ONE, TWO]),
-        ("test_scaling_efficiency", [TWO]),
-        ("test_communication_overhead", [TWO]),
+        ("test_efficiency", [TWO]),
         ("test_energy", []),
     ],
 )
@@ -38,7 +37,7 @@ def test_a_cpu_case_has_an_item_for_each_of_its_metrics(project, test, cases):
 
 def test_cpu_time_has_no_item_on_the_gpu_tier(project):
     assert collected(project, "test_cpu_time", tier="gpu", more=ENERGY) == []
-    assert collected(project, "test_throughput", tier="gpu", more=ENERGY) == [ONE, TWO]
+    assert collected(project, "test_step_time", tier="gpu", more=ENERGY) == [ONE, TWO]
     assert collected(project, "test_energy", tier="gpu", more=ENERGY) == [ONE, TWO]
 
 
@@ -54,20 +53,20 @@ def test_a_case_that_is_not_judged_by_its_loss_has_no_item(project):
 def test_the_number_of_collected_items_is_that_of_the_outcomes(project):
     result = project.run()  # test_energy has no case
 
-    result.stdout.fnmatch_lines(["collected 14 items"])
-    assert sum(result.parseoutcomes().values()) == 14
+    result.stdout.fnmatch_lines(["collected 13 items"])
+    assert sum(result.parseoutcomes().values()) == 13
 
 
 @pytest.mark.parametrize("expression", ["perf", "perf and cpu"])
 def test_a_test_without_a_case_that_is_named_is_skipped_with_the_reason(project, expression):
-    energy = "tests/test_energy.py::test_energy"
+    energy = "tests/test_perf.py::test_energy"
 
     alone = project.run("-m", expression, "-rs", energy)
     assert alone.ret == pytest.ExitCode.OK
     alone.assert_outcomes(skipped=1)
     assert "no suite has a case that is gated by its energy" in str(alone.stdout)
 
-    beside = project.run("-m", expression, energy, "tests/test_structure.py::test_structure")
+    beside = project.run("-m", expression, energy, "tests/test_perf.py::test_structure")
     assert sum(beside.parseoutcomes().values()) == 3
 
 
@@ -132,11 +131,11 @@ def test_an_unknown_metric_of_a_marker_is_refused_with_the_nearest_one(project):
     [
         (
             ["tests", "-m", "not perf"],
-            'ddp: 14 performance tests deselected; to measure: -m "perf and cpu"',
+            'ddp: 13 performance tests deselected; to measure: -m "perf and cpu"',
         ),
         (
             ["tests", "-m", "perf and gpu"],
-            'ddp: 14 performance tests deselected; to measure: -m "perf and cpu"',
+            'ddp: 13 performance tests deselected; to measure: -m "perf and cpu"',
         ),
         (
             ["test_own.py", "-m", "perf and cpu"],

@@ -15,7 +15,7 @@ from ddp_perf.session.results_file import read_results
 from ddp_perf.session.store_baseline import promote
 from tests.builders import make_failure, make_launch
 
-STEP = ("-k", "throughput and ws1")
+STEP = ("-k", "step_time and ws1")
 CTRL_C, SIGTERM = 130, 143
 
 
@@ -141,13 +141,13 @@ def test_red_precedes_undecided(project):
     slow = project.steps_of(0.02, 0.024)
     project.answer = lambda asked: (slow if asked.case.world_size == 1 else noisy)(asked)
 
-    assert codes(project, "-k", "throughput") == [1, 1]
+    assert codes(project, "-k", "step_time") == [1, 1]
 
 
 def test_a_failed_test_of_the_user_is_red_beside_an_undecided_one(project):
     project.answer = in_use
     (project.path / "test_own.py").write_text(
-        "import pytest\n@pytest.mark.cpu\ndef test_own_throughput_ws1(): assert False\n"
+        "import pytest\n@pytest.mark.cpu\ndef test_own_step_time_ws1(): assert False\n"
     )
 
     assert codes(project, *STEP, "tests", "test_own.py") == [1, 1]

@@ -22,8 +22,8 @@ from tests.builders import (
 from tests.projects import TINY
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
-STEP = "throughput and ws1"
-OTHERS = 13  # tests that are left if one of the two cases' tests is selected
+STEP = "step_time and ws1"
+OTHERS = 12  # tests that are left if one of the two cases' tests is selected
 
 
 def under(conditions):
@@ -180,7 +180,7 @@ def test_a_regression_fails_with_its_explanation(project):
     project.repeat_stored(6)
     project.answer = answer(0.005)
     step = project.run("-k", STEP)
-    tail = project.run("-k", "latency and ws1")
+    tail = project.run("-k", "tail and ws1")
 
     step.assert_outcomes(failed=1, deselected=OTHERS)
     assert "data" in str(step.stdout).partition("REGRESSION: step time")[2]
@@ -243,8 +243,8 @@ def test_a_strict_session_fails_if_more_than_a_fifth_is_undecided(project, distu
         return make_launch(request.case, request.round, conditions=conditions)
 
     project.answer = answer
-    loose = project.run("-k", "throughput")
-    strict = project.run("-k", "throughput", "--ddp-strict")
+    loose = project.run("-k", "step_time")
+    strict = project.run("-k", "step_time", "--ddp-strict")
 
     loose.assert_outcomes(passed=5 - disturbed, skipped=disturbed, deselected=25)
     if red:
@@ -328,10 +328,10 @@ def test_a_strict_session_fails_if_no_case_of_a_suite_can_run(project):
     project.suite("tiny", GPU.replace("[1, 4]", "[4]"))
     project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
 
-    project.run("-m", "gpu", "-k", "structure").assert_outcomes(skipped=1, deselected=6)
+    project.run("-m", "gpu", "-k", "structure").assert_outcomes(skipped=1, deselected=5)
     strict = project.run("-m", "gpu", "-k", "structure", "--ddp-strict")
 
-    strict.assert_outcomes(errors=1, deselected=6)
+    strict.assert_outcomes(errors=1, deselected=5)
     said = "--ddp-strict: needs 4 CUDA devices, found 2, so it was not measured; leave out what"
     assert said in str(strict.stdout)
 
@@ -341,11 +341,11 @@ def test_a_strict_session_is_undecided_about_a_case_that_needs_more_cores(projec
     project.store()
     project.capacity = make_capacity(cores=1)
 
-    loose = project.run("-k", "throughput")
-    strict = project.run("-k", "throughput", "--ddp-strict")
+    loose = project.run("-k", "step_time")
+    strict = project.run("-k", "step_time", "--ddp-strict")
 
-    loose.assert_outcomes(passed=1, skipped=1, deselected=12)
-    strict.assert_outcomes(passed=1, errors=1, deselected=12)
+    loose.assert_outcomes(passed=1, skipped=1, deselected=11)
+    strict.assert_outcomes(passed=1, errors=1, deselected=11)
     assert strict.ret == ExitCode.UNDECIDED
     assert "--ddp-strict: needs 2 cores, 1 per rank, found 1" in str(strict.stdout)
 
@@ -375,9 +375,9 @@ def test_an_unexpected_number_of_gpus_does_not_fail_cpu_cases(project):
 def test_efficiency_without_a_one_rank_case_is_skipped_with_the_remedy(project):
     project.suite("tiny", TINY.replace("[1, 2]", "[2]"))
 
-    result = project.run("-k", "scaling_efficiency", "-rs")
+    result = project.run("-k", "efficiency", "-rs")
 
-    result.assert_outcomes(skipped=1, deselected=7)
+    result.assert_outcomes(skipped=1, deselected=6)
     assert "add 1 to world_sizes" in str(result.stdout)
 
 

@@ -59,7 +59,7 @@ def test_its_findings_are_those_of_its_session(recorded):
 def test_the_tolerances_and_targets_are_those_of_today(recorded):
     recorded.suite("tiny", ON_GPUS + "tolerances: {step_time: 0.5}\n")
 
-    done = recorded.run("-m", "gpu", "-k", "throughput", *REPLAY)
+    done = recorded.run("-m", "gpu", "-k", "step_time", *REPLAY)
 
     assert done.ret == pytest.ExitCode.OK
 
@@ -91,7 +91,7 @@ def test_later_sessions_do_not_judge_it(recorded):
 def test_a_case_that_was_not_recorded_is_skipped_with_the_reason(recorded):
     recorded.suite("tiny", ON_GPUS.replace("[16]", "[16, 32]"))
 
-    done = recorded.run("-m", "gpu", "-rs", "-k", "throughput and b32", *REPLAY)
+    done = recorded.run("-m", "gpu", "-rs", "-k", "step_time and b32", *REPLAY)
 
     assert done.parseoutcomes().keys() == {"skipped", "deselected"}
     assert f"{FILE} has no launch of it" in done.stdout.str()
@@ -101,7 +101,7 @@ def test_a_case_that_was_not_recorded_is_skipped_with_the_reason(recorded):
 def test_a_strict_session_fails_a_case_that_was_not_recorded(recorded):
     recorded.suite("tiny", ON_GPUS.replace("[16]", "[16, 32]"))
 
-    done = recorded.run("-m", "gpu", "-k", "throughput and b32", "--ddp-strict", *REPLAY)
+    done = recorded.run("-m", "gpu", "-k", "step_time and b32", "--ddp-strict", *REPLAY)
 
     assert done.ret == ExitCode.UNDECIDED
 
@@ -109,7 +109,7 @@ def test_a_strict_session_fails_a_case_that_was_not_recorded(recorded):
 def test_a_case_of_other_work_is_skipped_with_what_differs(recorded):
     recorded.suite("tiny", ON_GPUS.replace("hidden_dim: 64", "hidden_dim: 32"))
 
-    done = recorded.run("-m", "gpu", "-rs", "-k", "throughput", *REPLAY)
+    done = recorded.run("-m", "gpu", "-rs", "-k", "step_time", *REPLAY)
 
     assert done.parseoutcomes().keys() == {"skipped", "deselected"}
     assert f"{FILE} has launches of other work: model.hidden_dim 64 → 32" in done.stdout.str()
@@ -161,14 +161,14 @@ def test_a_suite_of_a_cluster_is_replayed_without_the_cluster(recorded):
 
     done = recorded.run("-m", "gpu", "-k", "structure", *REPLAY)
 
-    done.assert_outcomes(passed=2, deselected=10)
+    done.assert_outcomes(passed=2, deselected=9)
 
 
 def test_a_launch_that_failed_is_red_again(project):
     project.answer = lambda request: make_failure(request.case, request.round)
     project.run(f"--ddp-json={FILE}")
 
-    done = project.run("-k", "throughput", *REPLAY)
+    done = project.run("-k", "step_time", *REPLAY)
 
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     assert "rank 1: exited with code 3" in done.stdout.str()

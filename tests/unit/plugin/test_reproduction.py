@@ -145,7 +145,7 @@ def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):
 def test_from_a_subdirectory_the_command_of_a_case_runs_there(project, monkeypatch):
     monkeypatch.chdir(project.path / "tests")
     suite = "../bench_configs/tiny.yaml"
-    given = ("test_step_latency.py", "--ddp-config", suite, "--save-baseline=append")
+    given = ("test_perf.py", "--ddp-config", suite, "--save-baseline=append")
 
     result = project.results(f"--ddp-json={project.path / 'results.json'}", *given)["tiny"]
 

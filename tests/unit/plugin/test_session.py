@@ -135,7 +135,7 @@ def test_a_directory_that_cannot_store_the_session_is_refused_before_the_first_l
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["*baselines: cannot be written, so no baseline could be stored*"])
     assert not any(launcher.asked for launcher in project.launchers)
-    assert project.run("-k", "latency and ws1").ret == pytest.ExitCode.OK  # it stores nothing
+    assert project.run("-k", "tail and ws1").ret == pytest.ExitCode.OK  # it stores nothing
 
 
 def test_results_name_the_command_that_measures_each_case_again(project):
@@ -147,7 +147,7 @@ def test_results_name_the_command_that_measures_each_case_again(project):
         case for suite in suites.values() for case in suite.commands
     ]
     assert suites["tiny"].commands[ONE] == (
-        f"pytest -m perf 'tests/test_throughput.py::test_throughput[{ONE}]' --ddp-steps=9"
+        f"pytest -m perf 'tests/test_perf.py::test_step_time[{ONE}]' --ddp-steps=9"
     )
 
 
@@ -217,7 +217,7 @@ def test_ranks_that_cannot_start_are_tried_once_and_fail_every_item(project):
     project.answer = answer
     result = project.run("-k", "structure or memory")
 
-    result.assert_outcomes(errors=4, deselected=10)
+    result.assert_outcomes(errors=4, deselected=9)
     assert str(result.stdout).count("the forkserver did not start") >= 4
     assert len(asked) == 1
 
@@ -245,7 +245,7 @@ def test_an_error_of_any_kind_ends_its_suite_once_and_is_undecided(project, monk
 
     done = project.run("-k", "structure or memory", "--ddp-strict", "--save-baseline")
 
-    done.assert_outcomes(errors=4, skipped=4, deselected=20)
+    done.assert_outcomes(errors=4, skipped=4, deselected=18)
     assert done.ret == ExitCode.UNDECIDED
     assert asked.count("tiny") == (1 if where == "launch" else 6)
     shown = str(done.stdout)
@@ -262,7 +262,7 @@ def test_a_failed_launch_fails_only_the_tests_of_its_case(project):
     project.answer = answer
     result = project.run("-k", "structure", "--save-baseline")
 
-    result.assert_outcomes(errors=1, skipped=1, deselected=12)
+    result.assert_outcomes(errors=1, skipped=1, deselected=11)
     result.stdout.fnmatch_lines(["*exited with code 3*"])
 
 

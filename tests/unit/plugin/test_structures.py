@@ -10,7 +10,7 @@ from ddp_perf.baselines.store import BaselineStore
 from tests.builders import make_launch, make_structure
 
 CHECK = ("-k", "structure", "--ddp-launches=1", "--ddp-budget=0", "-rs")
-OTHERS = 13  # tests of the two cases that are no check of a structure
+OTHERS = 12  # tests of the two cases that are no check of a structure
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 
 

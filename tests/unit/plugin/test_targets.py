@@ -13,7 +13,7 @@ from tests.builders import make_acknowledgement, make_launch
 from tests.projects import TINY
 
 TWO = "mlp-ddp-fp32-ws2-b16"  # 12 ms a step: an efficiency of 0.83
-TEST = f"tests/test_targets.py::test_target[{TWO}-efficiency]"
+TEST = f"tests/test_perf.py::test_target[{TWO}-efficiency]"
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ def test_only_a_case_with_a_target_on_this_accelerator_has_a_test(project, suite
     project.run("--co", "-q").stdout.fnmatch_lines([TEST])
 
     suite(">= 0.75", accelerators="['v100*']")
-    assert "test_targets" not in str(project.run("--co", "-q").stdout)
+    assert "test_target" not in str(project.run("--co", "-q").stdout)
 
 
 def test_a_named_test_without_a_target_is_skipped_with_the_reason(project):
-    result = project.run("tests/test_targets.py::test_target", "-rs")
+    result = project.run("tests/test_perf.py::test_target", "-rs")
 
     result.assert_outcomes(skipped=1)
     assert "no suite has a target for this accelerator" in str(result.stdout)

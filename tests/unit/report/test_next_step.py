@@ -17,7 +17,7 @@ from tests.builders import make_cases, make_failure, make_finding, make_measurem
 
 ONE, TWO = make_cases()
 SESSION = "./ci/bench --ddp-steps 50"
-CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
+CASE = "pytest -m perf 'test_perf.py::test_step_time[two]'"
 APPENDED = f"{SESSION} --save-baseline=append"
 SINCE = "git log --oneline --since=2026-01-01 && git diff --stat"
 TARGET = Target(figure="efficiency", bound=0.85, unit="", file="bench_configs/x.yaml")

@@ -20,7 +20,7 @@ ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 GREEN, RED = 0, 1
 SLOWER, UNDECIDED_YET = DuelOutcome.SLOWER, DuelOutcome.UNDECIDED
 # Tests of one rank and of two: step, tail, CPU time, memory, structure; and the efficiency twice.
-JUDGED, LOSSES = 12, 2
+JUDGED, LOSSES = 11, 2
 SLOW = {"ratio": 1.1, "interval": (1.08, 1.12), "reason": "the interval excludes 1"}
 
 
@@ -114,7 +114,7 @@ def test_cpu_time_may_decide_in_the_place_of_the_step_time(against):
     against.changes[1, "step_time"] = wall
     against.outcomes = {(1, "step_time"): UNDECIDED_YET, (1, "cpu_time"): SLOWER}
 
-    done = against.run("-k", "throughput and ws1")
+    done = against.run("-k", "step_time and ws1")
 
     done.assert_outcomes(failed=1, deselected=JUDGED + LOSSES - 1)
     done.stdout.fnmatch_lines(
@@ -204,7 +204,7 @@ def test_a_metric_that_no_duel_judges_is_skipped_with_the_reason(against):
 
 
 def test_junit_has_the_figures_of_both_sides(against):
-    against.run("-k", "throughput and ws2", "--junitxml=junit.xml")
+    against.run("-k", "step_time and ws2", "--junitxml=junit.xml")
 
     (case,) = ET.parse(against.path / "junit.xml").iter("testcase")
     found = {one.get("name"): one.get("value") for one in case.iter("property")}
@@ -245,7 +245,7 @@ def test_a_test_of_findings_is_told_that_there_are_none(against):
 def test_a_test_that_measures_a_case_gets_one_of_the_duel_and_no_other(against):
     own(against, f"ddp_measure({ONE!r}).assert_verdict('step_time')", "ddp_measure")
 
-    against.run("tests", "-k", "own or (memory and ws1)").assert_outcomes(passed=2, deselected=13)
+    against.run("tests", "-k", "own or (memory and ws1)").assert_outcomes(passed=2, deselected=12)
     alone = against.run("tests/test_own.py", "-rs")
     alone.assert_outcomes(skipped=1)
     assert f"only the cases of the selected tests, and so not {ONE}" in str(alone.stdout)

@@ -290,7 +290,7 @@ def test_both_kinds_of_tests_run_in_one_session(counting):
     counting.store()
     done = counting.run("-m", "cpu or work", "-k", "structure or test_work", "--save-baseline")
 
-    done.assert_outcomes(passed=2, skipped=2, deselected=12)
+    done.assert_outcomes(passed=2, skipped=2, deselected=11)
     done.stdout.fnmatch_lines(["*work of tiny*", "*ws2*PASS"])
 
 

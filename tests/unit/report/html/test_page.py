@@ -106,7 +106,7 @@ def test_the_page_has_every_part_of_a_suite(page):
         "Machine and versions",
         "2.13.0",
         "torch 2.12 → 2.13",
-        "pytest -m perf 'tests/perf/test_throughput.py::test_throughput[x]'",
+        "pytest -m perf 'tests/perf/test_perf.py::test_step_time[x]'",
         "exited with code 3",
     ):
         assert text in page.text
