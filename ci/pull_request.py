@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     codes = [sessions.run(counting, advised=["-m", "work", "-n", "auto", *others])]
     if codes[0] in RESULTS:
         duel = ["-m", "gpu" if tier == "gpu" else "perf and cpu", f"--ddp-against={base}"]
-        duel += [f"--ddp-against-budget={options.budget or BUDGETS_S[tier]:g}", "--ddp-touched"]
+        duel += [f"--ddp-budget={options.budget or BUDGETS_S[tier]:g}s", "--ddp-touched"]
         if tier == "gpu":  # a case for more GPUs than there are is excused
             duel.append(f"--ddp-expect-devices={len(machine.gpus)}")
         duel += without_saving(others)  # what is stored is counts

@@ -34,7 +34,7 @@ SMALL = {
 NARROW = {"d_model": 16, "dim_feedforward": 32, "vocab_size": 256, "max_seq_len": 16}
 INI = """\
 [pytest]
-addopts = -p ddp_perf.plugin --import-mode=importlib --ddp-budget 0 --ddp-explain-budget 0
+addopts = -p ddp_perf.plugin --import-mode=importlib --ddp-budget 0
 junit_family = xunit1
 pythonpath = .
 """

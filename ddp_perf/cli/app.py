@@ -19,7 +19,6 @@ from ddp_perf.cli.duel import duel
 from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
-from ddp_perf.cli.history import bisect_range
 from ddp_perf.cli.init import init
 from ddp_perf.cli.judge import judge
 from ddp_perf.cli.plan import plan_fleet
@@ -52,7 +51,6 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
         "judge": (judge, "Judge results files by the stored baselines"),
         "baseline": (baseline, "Show and store baselines; acknowledge a regression"),
         "history": (history, "Show each case over its sessions"),
-        "bisect-range": (bisect_range, "Name the commits between which a case changed"),
     },
     "Predict and plan": {
         "predict": (predict, "Predict step times at more ranks"),

@@ -1,4 +1,4 @@
-"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: a case over its sessions."""
+"""``ddp-perf history``: each case over its sessions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def import_(
         )
 
 
-def bisect_range(
+@app.command()
+def changes(
     case: Annotated[str, typer.Argument(metavar="CASE", help="Id of a case.")],
     url: Url = DEFAULT_URL,
     metric: Metric = STEP_TIME.name,

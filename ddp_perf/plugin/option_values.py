@@ -53,13 +53,6 @@ def parse_megabytes(text: str) -> float:
     return size
 
 
-def parse_seconds(text: str) -> float:
-    seconds = _number(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
-    return seconds
-
-
 def parse_time(text: str) -> float:
     """Return the seconds of ``90s`` or ``3m``; 0 of ``0``."""
     if text == "0":

@@ -28,7 +28,6 @@ from ddp_perf.plugin.option_values import (
     parse_machine,
     parse_rate,
     parse_save_mode,
-    parse_seconds,
     parse_sizes,
     parse_slow_down,
     parse_time,
@@ -37,6 +36,7 @@ from ddp_perf.plugin.option_values import (
 from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
+_BUDGET_S = 60.0  # of further launches of a case
 # Options that make no sense with a session that was measured before, and why.
 _LAUNCHES_NOTHING = "a replay launches nothing; leave one of them out"
 _NOT_REPLAYED = {
@@ -236,11 +236,12 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     )
     group.addoption(
         "--ddp-budget",
-        type=parse_seconds,
-        default=60.0,
-        metavar="SECONDS",
+        type=parse_time,
+        metavar="TIME",
         help="a case that is undecided, or cannot be stored yet, gets further launches until all of"
-        " them took SECONDS (default: 60; 0: no further launches)",
+        " them took TIME, as in 90s or 3m (default: 1m; 0: no further launches); one that became"
+        " slower gets half as much for launches that explain why; with --ddp-against, the duel of"
+        " all selected cases takes so long at most (default: 3m; on GPUs 10m)",
     )
     group.addoption(
         "--ddp-settle",
@@ -264,14 +265,6 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_count,
         metavar="STEPS",
         help="launch each case once more, and trace STEPS of its steps (default: 3)",
-    )
-    group.addoption(
-        "--ddp-explain-budget",
-        type=parse_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="a case that became slower gets further launches, which explain why, for SECONDS at"
-        " most (default: 30; 0: no further launches)",
     )
     group.addoption(
         "--ddp-inject",
@@ -310,6 +303,7 @@ def read_options(config: pytest.Config) -> Options:
             " another --ddp-json or --ddp-report"
         )
     cluster = read_cluster(config)
+    budget_s = _BUDGET_S if value("ddp_budget") is None else value("ddp_budget")
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / (config.getini("ddp_configs") or "bench_configs"),
@@ -342,8 +336,8 @@ def read_options(config: pytest.Config) -> Options:
         false_alarm_rate=value("ddp_false_alarm_rate"),
         injections=tuple(value("ddp_inject")),
         policy=Policy(
-            budget_s=value("ddp_budget"),
-            explain_budget_s=value("ddp_explain_budget"),
+            budget_s=budget_s,
+            explain_budget_s=budget_s / 2,
             save_mode=save_mode,
             reason=reason,
             begins=not (value("ddp_strict") and save_mode == "append"),

@@ -39,7 +39,7 @@ WORK = (
 # The options of one session alone, which do not belong to its repetition.
 _ONCE = ("--ddp-reason", "--ddp-inject")
 # The options of a duel, which stores nothing.
-_DUEL = ("--ddp-against", "--ddp-against-budget")
+_DUEL = ("--ddp-against", "--ddp-budget")
 _DUEL_FLAG = "--ddp-touched"  # it has no value
 # A script that runs pytest, as ci/bench does, gives its own command line in this variable.
 SCRIPT = "DDP_PERF_COMMAND"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 _COMMAND = "from ddp_perf.cli.app import app; app()"
 _EXAMPLES = ("bench_configs/example.yaml", "perf_workload.py", "tests/test_work.py")
 _TIMES = ("step_time", "cpu_time")
-_BUDGETS = ("--ddp-budget=15", "--ddp-explain-budget=10")
+_BUDGETS = ("--ddp-budget=20s",)
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

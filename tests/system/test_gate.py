@@ -42,7 +42,7 @@ INI = """
 [pytest]
 addopts =
     -p ddp_perf.plugin -p no:cacheprovider --import-mode=importlib
-    -m cpu --ddp-explain-budget=0
+    -m cpu --ddp-budget=10s
 junit_family = xunit1
 pythonpath = .
 filterwarnings =

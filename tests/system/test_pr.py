@@ -179,7 +179,7 @@ def test_with_a_base_a_duel_against_the_commit_of_departure_follows(based):
     assert duel[:3] == ["tests/perf", "-m", "perf and cpu"]
     assert f"--ddp-against={based.git('rev-parse', 'HEAD~1')}" in duel
     assert "--ddp-touched" in duel
-    assert "--ddp-against-budget=300" in duel
+    assert "--ddp-budget=300s" in duel
     assert not [word for word in duel if word.startswith(("--save", "--ddp-reason"))]
     for given in (counting, duel):
         assert "--ddp-strict" in given
@@ -210,7 +210,7 @@ def test_a_broken_driver_runs_nothing_unless_the_tier_is_stated(based):
 def test_the_comment_has_the_marker_the_duel_and_the_folded_counts(based):
     assert based("--base=main", "--budget=60", COUNTS="1").returncode == 1
 
-    assert "--ddp-against-budget=60" in based.given("duel")
+    assert "--ddp-budget=60s" in based.given("duel")
     lines = based.comment.splitlines()
     assert lines[:2] == [MARKER, "counts and correctness: red; duel: green"]
     assert "## of duel" in lines

@@ -28,9 +28,9 @@ from tests.reports import make_source, make_suite_result
 OUTCOME = {
     "--ddp-summary",
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
-    *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
+    *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget"),
     *("--ddp-settle", "--ddp-rotate", "--ddp-audit", "--ddp-reason"),
-    *("--ddp-against", "--ddp-against-budget", "--ddp-touched"),
+    *("--ddp-against", "--ddp-touched"),
 }
 
 

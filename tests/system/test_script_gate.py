@@ -58,7 +58,7 @@ INI = """
 [pytest]
 addopts =
     -p ddp_perf.plugin -p no:cacheprovider --import-mode=importlib
-    --ddp-config=suite.yaml --ddp-budget=0 --ddp-explain-budget=0
+    --ddp-config=suite.yaml --ddp-budget=0
 junit_family = xunit1
 pythonpath = .
 filterwarnings =

@@ -41,7 +41,7 @@ def build(context):
     return replace(workload, loss=loss)
 """
 SLOWER = MODEL.replace("sleep(0.005)", "sleep(0.040)")
-OPTIONS = "--ddp-settle=90s --ddp-explain-budget=0"
+OPTIONS = "--ddp-settle=90s --ddp-budget=10s"
 CASE = "model.build-ddp-fp32-ws2-b4"
 
 

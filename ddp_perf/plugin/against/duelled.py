@@ -208,7 +208,7 @@ def _what_it_takes(one: MetricDuel) -> str:
     more = one.verdict.more_pairs
     if more is None:
         return "no number of pairs up to a thousand would decide it; see ddp-perf doctor"
-    return f"about {more} more pairs would decide it; raise --ddp-against-budget"
+    return f"about {more} more pairs would decide it; raise --ddp-budget"
 
 
 def _properties(one: MetricDuel) -> dict[str, object]:

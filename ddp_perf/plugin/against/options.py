@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
 import msgspec
 import pytest
-
-from ddp_perf.plugin.option_values import parse_seconds
 
 # Options that must not be given, and why, or what to use instead.
 _REFUSED = {
@@ -20,11 +17,9 @@ _REFUSED = {
     "--ddp-history": "a duel is no session of a history; leave one of them out",
     "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
     "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
-    "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-against-budget",
+    "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-budget",
     "--ddp-cluster": "a duel is of one machine; leave one of them out",
 }
-# Those that have a default. An ini file may set them for other sessions: only if they are typed.
-_TYPED = ("--ddp-budget", "--ddp-explain-budget")
 _FORKSERVER = "forkserver"
 
 
@@ -45,13 +40,6 @@ def add_against_options(group: pytest.OptionGroup) -> None:
         " env:NAME=VALUE, python:PATH, torch==VERSION, or 'command: … {command}'",
     )
     group.addoption(
-        "--ddp-against-budget",
-        type=_parse_budget,
-        metavar="SECONDS",
-        help="the duel of the selected cases may take so long; what is undecided by then stays so,"
-        " and what it has no room for is left out (default: 180; on GPUs 600)",
-    )
-    group.addoption(
         "--ddp-touched",
         action="store_true",
         help="with --ddp-against REVISION: skip each case that no file that changed since then can"
@@ -59,25 +47,16 @@ def add_against_options(group: pytest.OptionGroup) -> None:
     )
 
 
-def _parse_budget(text: str) -> float:
-    seconds = parse_seconds(text)
-    if seconds == 0:
-        raise argparse.ArgumentTypeError("0 seconds are too few for any launch")
-    return seconds
-
-
 def read_against(config: pytest.Config) -> Against | None:
     """Return the options of the duel, or None without one. Raises UsageError."""
-    side, budget_s = config.getoption("ddp_against"), config.getoption("ddp_against_budget")
+    side, budget_s = config.getoption("ddp_against"), config.getoption("ddp_budget")
     touched_only = config.getoption("ddp_touched")
     if side is None:
-        for option, given in (
-            ("--ddp-against-budget", budget_s is not None),
-            ("--ddp-touched", touched_only),
-        ):
-            if given:
-                raise pytest.UsageError(f"{option}: needs --ddp-against SIDE")
+        if touched_only:
+            raise pytest.UsageError("--ddp-touched: needs --ddp-against SIDE")
         return None
+    if budget_s == 0:
+        raise pytest.UsageError("--ddp-budget with --ddp-against: 0 is too little for any launch")
     if not side.strip():
         raise pytest.UsageError("--ddp-against: name a side, as in --ddp-against origin/main")
     for problem in _refused(config):
@@ -99,7 +78,3 @@ def _refused(config: pytest.Config) -> Iterator[str]:
     for option, why in _REFUSED.items():
         if config.getoption(option):
             yield f"{option} with --ddp-against: {why}"
-    typed = {str(argument).partition("=")[0] for argument in config.invocation_params.args}
-    for option in _TYPED:
-        if option in typed:
-            yield f"{option} with --ddp-against: the time of a duel is --ddp-against-budget"

@@ -1,4 +1,4 @@
-"""``ddp-perf history`` and ``bisect-range``: output, import, and errors in one line."""
+"""``ddp-perf history``: output, import, and errors in one line."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.05, 1), (1.0, 0)])
-def test_bisect_range_reports_a_change_and_exits_with_1(append, ratio, code):
+def test_the_changes_are_reported_and_exits_with_1(append, ratio, code):
     append(stepped(ratio=ratio))
 
-    done = run("bisect-range", CASE.id)
+    done = run("history", "changes", CASE.id)
 
     assert done.exit_code == code, done.output
     assert ("git bisect start 000000000014 000000000013" in done.stdout) == (code == 1)
@@ -168,8 +168,8 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
     [
         (["history"], "there is no such file; --ddp-history writes one"),
         (["history", "--history", "nonsense"], "nonsense: is not the URL of a history"),
-        (["bisect-range", "x", "--metric", "speed"], "'speed' is not one of step_time, tail"),
-        (["bisect-range"], "Missing argument 'CASE'"),
+        (["history", "changes", "x", "--metric", "speed"], "'speed' is not one of step_time, tail"),
+        (["history", "changes"], "Missing argument 'CASE'"),
         (["history", "--plot", "a.png"], "draws one case; name the case"),
         (["history", "import"], "Missing argument"),
     ],
@@ -210,7 +210,9 @@ def older(append):
         connection.execute(text("UPDATE schema_version SET version = 1"))
 
 
-@pytest.mark.parametrize("words", [("history",), ("history", CASE.id), ("bisect-range", CASE.id)])
+@pytest.mark.parametrize(
+    "words", [("history",), ("history", CASE.id), ("history", "changes", CASE.id)]
+)
 def test_sessions_that_have_only_medians_are_left_out_with_the_reason(older, words):
     done = run(*words)
 

@@ -113,7 +113,7 @@ def test_a_path_follows_its_option_and_an_equals_sign_where_pytest_does_not_mist
 @pytest.mark.parametrize("marks", ["work", "perf or work"])
 def test_the_command_that_counts_again_has_no_duel(marks):
     kept = ["tests/work", "-n", "2", "--ddp-config=b.yaml"]
-    duel = ["--ddp-against", "HEAD~1", "--ddp-touched", "--ddp-against-budget=60"]
+    duel = ["--ddp-against", "HEAD~1", "--ddp-touched", "--ddp-budget=60s"]
     config = SimpleNamespace(
         invocation_params=SimpleNamespace(args=["-m", marks, *duel, *kept]),
         getoption={"ddp_against": "HEAD~1"}.__getitem__,

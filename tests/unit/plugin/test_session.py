@@ -151,7 +151,7 @@ def test_results_name_the_command_that_measures_each_case_again(project):
     )
 
 
-@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
+@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60s", True)])
 def test_an_undecided_case_gets_more_launches_within_the_budget(project, seconds, more):
     project.store(spread=0.001)
     restless = (0.93, 1.08, 1.0)
@@ -166,7 +166,7 @@ def test_an_undecided_case_gets_more_launches_within_the_budget(project, seconds
     assert (len(project.requests()) > 3) is more
 
 
-@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
+@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60s", True)])
 def test_a_slower_case_gets_more_launches_for_its_explanation(project, seconds, more):
     project.answer = lambda request: make_launch(request.case, request.round, probe=make_probe())
     project.run("--save-baseline")
@@ -175,7 +175,7 @@ def test_a_slower_case_gets_more_launches_for_its_explanation(project, seconds, 
         request.case, request.round, step_s=0.02, probe=make_probe()
     )
 
-    project.run(f"--ddp-explain-budget={seconds}", "-k", "ws1")
+    project.run(f"--ddp-budget={seconds}", "-k", "ws1")
 
     assert (len(project.requests()) > 3) is more
 

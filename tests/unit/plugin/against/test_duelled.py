@@ -92,7 +92,7 @@ def test_an_undecided_metric_is_skipped_with_what_it_takes(against):
     done = against.run("-rs")
 
     done.assert_outcomes(passed=JUDGED - 1, skipped=LOSSES + 1)
-    assert "about 40 more pairs would decide it; raise --ddp-against-budget" in str(done.stdout)
+    assert "about 40 more pairs would decide it; raise --ddp-budget" in str(done.stdout)
     assert codes(against) == [GREEN, ExitCode.UNDECIDED]
 
 
@@ -328,7 +328,7 @@ def test_a_budget_without_room_is_the_reason_in_the_comment_and_the_next_command
     comment = (against.path / "out" / "duel.md").read_text("utf-8")
     assert "Nothing is judged: the budget of 3 min has no room for all cases" in comment
     assert "interrupted" not in comment
-    done.stdout.fnmatch_lines(["next: pytest * --ddp-steps=12 * --ddp-against-budget=300"])
+    done.stdout.fnmatch_lines(["next: pytest * --ddp-steps=12 * --ddp-budget=300s"])
 
 
 @pytest.mark.slow

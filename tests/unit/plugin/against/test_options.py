@@ -17,7 +17,7 @@ def parsed(pytester):
 
 def test_the_budget_is_that_of_the_tier_by_default(parsed):
     assert read_against(parsed(SIDE)).budget_s is None
-    assert read_against(parsed(SIDE, "--ddp-against-budget=60")).budget_s == 60
+    assert read_against(parsed(SIDE, "--ddp-budget=60s")).budget_s == 60
     assert read_against(parsed()) is None
 
 
@@ -33,10 +33,9 @@ def test_the_budget_is_that_of_the_tier_by_default(parsed):
         ([SIDE, "--ddp-settle=60s"], "--ddp-settle with --ddp-against: a duel decides by itself"),
         ([SIDE, "--ddp-history=sqlite:///h.sqlite"], "--ddp-history with --ddp-against: "),
         ([SIDE, "--ddp-summary"], "--ddp-report=DIR writes a page with all figures"),
-        ([SIDE, "--ddp-launches=9"], "bound it with --ddp-against-budget"),
-        ([SIDE, "--ddp-budget=9"], "the time of a duel is --ddp-against-budget"),
+        ([SIDE, "--ddp-launches=9"], "bound it with --ddp-budget"),
+        ([SIDE, "--ddp-budget=0"], "--ddp-budget with --ddp-against: 0 is too little"),
         ([SIDE, "--ddp-machine=pool"], "--ddp-machine with --ddp-against: "),
-        (["--ddp-against-budget=9"], "--ddp-against-budget: needs --ddp-against SIDE"),
         (["--ddp-touched"], "--ddp-touched: needs --ddp-against SIDE"),
     ],
 )
@@ -48,18 +47,15 @@ def test_an_option_that_makes_no_sense_with_a_duel_is_refused_in_one_line(parsed
     assert "\n" not in str(caught.value)
 
 
-def test_a_budget_of_nothing_is_refused(parsed, capsys):
-    with pytest.raises(pytest.UsageError, match="too few for any launch"):
-        parsed(SIDE, "--ddp-against-budget=0")
-
-
-def test_the_budget_of_other_sessions_may_be_in_the_ini_file(pytester):
-    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-budget 0 --ddp-machine=pool\n")
+def test_what_the_ini_file_sets_for_other_sessions_counts_too(pytester):
+    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-machine=pool\n")
     with pytest.raises(pytest.UsageError, match="--ddp-machine"):
         read_options(pytester.parseconfig(SIDE))
-    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-budget 0\nddp_machine = pool\n")
+    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-budget 0\n")
+    with pytest.raises(pytest.UsageError, match="--ddp-budget"):
+        read_options(pytester.parseconfig(SIDE))
 
-    assert read_options(pytester.parseconfig(SIDE)).against is not None
+    assert read_options(pytester.parseconfig(SIDE, "--ddp-budget=3m")).against.budget_s == 180
 
 
 @pytest.mark.parametrize(

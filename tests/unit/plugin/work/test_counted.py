@@ -295,7 +295,7 @@ def test_both_kinds_of_tests_run_in_one_session(counting):
 
 
 def test_beside_a_duel_the_command_that_stores_counts_is_one_that_works(counting):
-    done = counting.run("--ddp-against=env:A=1", "--ddp-against-budget=60")
+    done = counting.run("--ddp-against=env:A=1", "--ddp-budget=60s")
 
     pytest_, *arguments = shlex.split(done.stdout.lines[-1].removeprefix("next: "))
     assert pytest_ == "pytest"

@@ -136,7 +136,7 @@ def test_a_session_of_pytest_is_repeated_with_its_own_options():
 
     more = command_after(undecided(ONE, more=96), equal, command=command)
     assert more == "pytest -m 'perf and cpu' --ddp-against=main --ddp-steps=10" + (
-        " --ddp-against-budget=300"
+        " --ddp-budget=300s"
     )
     again = command_after(make_case_duel(UNDECIDED), command=command, complete=False)
     assert shlex.split(again) == shlex.split(command)
