@@ -17,6 +17,7 @@ import docstrings
 ROOT = docstrings.ROOT
 # Names that mean one thing wherever they are defined, with the reason.
 ALLOWED = {
+    "changes": "the command, and what makes two environments comparable",
     "build": "each workload builds itself",
     "main": "each process has its entry point",
     "pytest_configure": "hooks of the plugin that is always there, and of what it loads",

@@ -19,7 +19,8 @@ from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.case import Tier
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.changed_files import merge_base
-from ddp_perf.errors import GpuError, SideError
+from ddp_perf.errors import ConfigError, GpuError, SideError
+from ddp_perf.render.units import parse_duration
 from ddp_perf.system.capacity import tier_of
 from ddp_perf.system.gpu.gpus import find_gpus
 
@@ -114,12 +115,9 @@ def main(arguments: Sequence[str]) -> int:
 def _budget(text: str) -> float:
     """Return the seconds, which pytest would refuse only after the counts."""
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+        return parse_duration(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def worst(codes: Sequence[int]) -> int:

@@ -208,7 +208,7 @@ def test_a_broken_driver_runs_nothing_unless_the_tier_is_stated(based):
 
 
 def test_the_comment_has_the_marker_the_duel_and_the_folded_counts(based):
-    assert based("--base=main", "--budget=60", COUNTS="1").returncode == 1
+    assert based("--base=main", "--budget=60s", COUNTS="1").returncode == 1
 
     assert "--ddp-budget=60s" in based.given("duel")
     lines = based.comment.splitlines()
@@ -217,7 +217,7 @@ def test_the_comment_has_the_marker_the_duel_and_the_folded_counts(based):
     assert "<details><summary>of work</summary>" in lines
 
 
-@pytest.mark.parametrize("budget", ["0", "nan", "5m"])
+@pytest.mark.parametrize("budget", ["0", "nan", "60"])
 def test_a_budget_that_pytest_would_refuse_is_refused_before_the_counts(based, budget):
     done = based("--base=main", f"--budget={budget}")
 
@@ -261,7 +261,7 @@ def test_no_duel_follows_counts_that_did_not_end(based, code):
     [
         (["--base", "no-such"], "no-such and HEAD have no common commit here; check the name"),
         (["--base"], "expected one argument"),
-        (["--base=main", "--budget=soon"], "'soon' is not a number of seconds above 0"),
+        (["--base=main", "--budget=soon"], "'soon' is not"),
     ],
 )
 def test_a_base_that_is_not_there_is_4_and_runs_nothing(based, arguments, said):
