@@ -42,7 +42,7 @@ def make_suite_result(**changes: object) -> SuiteResult:
             ),
             make_finding(TWO, Outcome.REGRESSION, changed=("torch 2.12 → 2.13",), **REGRESSED),
             make_finding(TWO, Outcome.PASS, metric="tail"),
-            make_finding(ONE_LARGE, Outcome.INCONCLUSIVE, reason="too few sessions"),
+            make_finding(ONE_LARGE, Outcome.UNDECIDED, reason="too few sessions"),
         ),
         "explanations": {
             TWO.id: Explanation(

@@ -50,7 +50,7 @@ def compare(
       0  pass: nothing is slower, and every case was compared
       1  regression: a slower or failed case, other work, or another structure
       4  usage: an argument, or files that cannot be read or compared
-      75  undecided: inconclusive, suspect or invalid, a case that is missing in one file, or
+      75  undecided, suspect or invalid, a case that is missing in one file, or
          two machines
     """
     old, new = (one_side(_read(paths)) for paths in _sides(files))

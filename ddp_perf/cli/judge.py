@@ -54,7 +54,7 @@ def judge(
       1  regression: in any session a slower case or a missed target that is not acknowledged, a
          failed case, other work or another machine, or more work in a step
       4  usage: an argument, or a file that cannot be read or stored; nothing is written
-      75  undecided: the newest session is inconclusive, suspect, invalid, without a baseline, or
+      75  undecided: so is the newest session, or it is suspect, invalid, without a baseline, or
          slower as acknowledged
     """
     tolerances = _parse_tolerances(tolerance or [])

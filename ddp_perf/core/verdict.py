@@ -14,7 +14,7 @@ class Outcome(str, enum.Enum):
     IMPROVEMENT = "IMPROVEMENT"
     SUSPECT = "SUSPECT"
     REGRESSION = "REGRESSION"
-    INCONCLUSIVE = "INCONCLUSIVE"
+    UNDECIDED = "UNDECIDED"
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     INVALID = "INVALID"
@@ -24,12 +24,14 @@ class Outcome(str, enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Outcome | None:
-        """Read older files, where a published figure had verdicts instead of a target."""
+        """Read older files: they had another word, and verdicts on published figures."""
+        if value == "INCONCLUSIVE":
+            return cls.UNDECIDED
         return cls.NO_BASELINE if value in ("MEETS PUBLISHED", "BELOW PUBLISHED") else None
 
 
 # Outcomes that more launches of the same session may still change.
-UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
+OPEN = (Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
     None if it is decided, or if no number would decide it. ``likely_launches`` decide an
-    INCONCLUSIVE verdict nine times in ten, because they allow for a ratio that moves; None if not
+    UNDECIDED verdict nine times in ten, because they allow for a ratio that moves; None if not
     even 100 do. ``more_sessions`` is the same as ``more_launches`` in further baseline sessions,
     where launches do not decide it; the ratio and the spread never stay the same, so it shows only
     whether sessions may decide it. ``assumed_sd`` is what sessions were assumed to differ by, for

@@ -27,7 +27,7 @@ from ddp_perf.session.result import FAILING, SuiteResult, is_never_measured
 from ddp_perf.stats.utilisation import utilisation_figures
 from ddp_perf.system.gpu.xid import find_xids
 
-_SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
+_SKIPPING = (Outcome.UNDECIDED, Outcome.INVALID)
 _OF_ONE_REASON = (Outcome.INVALID, Outcome.NO_BASELINE)  # often of many tests of a session
 _AS_ABOVE = "for the reason of a test before, which the end of the session repeats by case"
 UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict

@@ -11,7 +11,7 @@ from ddp_perf.render.units import rounded_percent
 from ddp_perf.session.result import SuiteResult
 
 _PROVEN = (Outcome.REGRESSION, Outcome.IMPROVEMENT)
-_NOT_PROVEN = (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+_NOT_PROVEN = (Outcome.SUSPECT, Outcome.UNDECIDED)
 
 
 def in_words(result: SuiteResult, case_id: str) -> str | None:

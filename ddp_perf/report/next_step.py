@@ -15,7 +15,7 @@ from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.settled import Settled
-from ddp_perf.core.verdict import UNDECIDED, Outcome
+from ddp_perf.core.verdict import OPEN, Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.gate.disturbance import find_disturbance
@@ -110,7 +110,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     settled = result.settled.get(finding.case_id)
     if outcome is Outcome.REGRESSION and settled is not None and settled.commit is not None:
         return _to_the_cause(settled, settled.commit, finding.case_id)
-    if settled is not None and settled.needed_s is not None and outcome in UNDECIDED:
+    if settled is not None and settled.needed_s is not None and outcome in OPEN:
         minutes = math.ceil(settled.needed_s / 60)
         return "settle it in more time", _again(result, f"--ddp-settle={minutes}m", _saving(result))
     if outcome is Outcome.REGRESSION:
@@ -120,7 +120,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.MISSES_TARGET:
         file = finding.target.file if finding.target else "the suite file"
         return f"check that the machine is fit for its target in {file}", "ddp-perf doctor"
-    if outcome is Outcome.INCONCLUSIVE and finding.metric == NODES:
+    if outcome is Outcome.UNDECIDED and finding.metric == NODES:
         return "more nodes, or further sessions of these, show it", _again(result, _APPEND)
     if outcome is Outcome.INVALID and finding.target is not None and not finding.disturbance:
         return f"change targets in {finding.target.file}, and measure it again", case
@@ -136,7 +136,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "unlock the clock; or, if it is meant to stay, accept it", _again(result, _ACCEPT)
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
-    if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):
+    if outcome is Outcome.UNDECIDED and verdict.more_launches and not is_waiting(finding):
         many = finding.launches + (verdict.likely_launches or verdict.more_launches)
         return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
     if outcome is Outcome.SUSPECT:

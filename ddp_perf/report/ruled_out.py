@@ -13,7 +13,7 @@ from ddp_perf.render.units import at_most_percent, counted, short_percent
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 # Only the bound of such a verdict describes the code.
-_BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+_BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.UNDECIDED)
 _WITHOUT_BOUND = {
     Outcome.REGRESSION: "slower",
     Outcome.NO_BASELINE: "without a baseline",
@@ -78,7 +78,7 @@ def _why_not(finding: Finding | None) -> str:
 
 def _needs(findings: Sequence[Finding]) -> list[str]:
     """Return what may decide the undecided cases, as far as the rule computed it."""
-    undecided = [found for found in findings if found.verdict.outcome is Outcome.INCONCLUSIVE]
+    undecided = [found for found in findings if found.verdict.outcome is Outcome.UNDECIDED]
     waiting = [found for found in undecided if is_waiting(found)]
     by_sessions = [found for found in undecided if found.verdict.more_sessions]
     by_launches = [found for found in undecided if found.verdict.more_launches]

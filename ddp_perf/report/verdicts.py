@@ -20,7 +20,7 @@ SEVERITY = [
     Outcome.NO_BASELINE,
     Outcome.INVALID,
     Outcome.SUSPECT,
-    Outcome.INCONCLUSIVE,
+    Outcome.UNDECIDED,
     Outcome.PASS,
     Outcome.IMPROVEMENT,
     Outcome.MEETS_TARGET,

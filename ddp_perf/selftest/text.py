@@ -23,7 +23,7 @@ _REMEDY = "More launches, a quieter machine or a larger case may help"
 # Outcomes of the other trials, by column of the table.
 _OTHERS = (
     (Outcome.SUSPECT,),
-    (Outcome.INCONCLUSIVE, Outcome.INVALID),
+    (Outcome.UNDECIDED, Outcome.INVALID),
     (Outcome.PASS, Outcome.IMPROVEMENT),
 )
 

@@ -57,7 +57,7 @@ def is_waiting(finding: Finding) -> bool:
     how much sessions differ, and so do the machine's other cases.
     """
     verdict = finding.verdict
-    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None
+    return verdict.outcome is Outcome.UNDECIDED and verdict.assumed_sd is not None
 
 
 def is_never_measured(finding: Finding) -> bool:
@@ -70,7 +70,7 @@ def is_never_measured(finding: Finding) -> bool:
 def _is_undecided(finding: Finding) -> bool:
     if finding.metric in (*EXACT, NODES) or is_waiting(finding):
         return False
-    return finding.verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.INVALID)
+    return finding.verdict.outcome in (Outcome.UNDECIDED, Outcome.INVALID)
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):

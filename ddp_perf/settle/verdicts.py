@@ -19,7 +19,7 @@ from ddp_perf.core.metric import (
     metric_spec,
     metric_title,
 )
-from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.verdict import OPEN, Outcome, Verdict
 from ddp_perf.duel.figures import PairFigures, log_ratios, with_metric
 from ddp_perf.duel.values import CaseDuel, MetricDuel
 from ddp_perf.render.units import counted
@@ -30,9 +30,8 @@ from ddp_perf.stats.rule.two_stages import settled_outcome, suspicion
 _TIMED = {metric.name for metric in METRICS}
 _COMPARED = {
     *(Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.REGRESSION),
-    *(Outcome.INCONCLUSIVE, Outcome.INVALID),
+    *(Outcome.UNDECIDED, Outcome.INVALID),
 }
-_OPEN = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
 _RULED_OUT = 0.005  # one-sided error of what a PASS rules out, as in the gate
 
 
@@ -69,7 +68,7 @@ def unchanged_verdict(finding: Finding, reference: Reference, changed: Changed) 
         machine = f" ({', '.join(changed.machine)})" if changed.machine else ""
         reason = f"the machine: {whose}, so it is the machine that got slower{machine}; "
         return _replaced(finding, Outcome.REGRESSION, reason + verdict.reason)
-    if verdict.outcome not in (*_OPEN, Outcome.REGRESSION):
+    if verdict.outcome not in (*OPEN, Outcome.REGRESSION):
         return finding
     return _replaced(finding, Outcome.PASS, f"unchanged: {whose}")
 
@@ -116,10 +115,10 @@ def _settled(
     if paired.outcome is DuelOutcome.SLOWER and not one.decides:
         paired = msgspec.structs.replace(paired, outcome=DuelOutcome.UNDECIDED)
     outcome = settled_outcome(paired, finding.verdict.outcome, tolerance)
-    if outcome in _OPEN and upper is not None and upper < 1 + 2 * tolerance:
+    if outcome in OPEN and upper is not None and upper < 1 + 2 * tolerance:
         outcome = Outcome.PASS
     elif outcome is Outcome.INVALID:
-        outcome = Outcome.INCONCLUSIVE
+        outcome = Outcome.UNDECIDED
     by = f", by {metric_title(one.metric)}" if one.metric != finding.metric else ""
     verdict = Verdict(
         outcome=outcome,
@@ -160,7 +159,7 @@ def _upper(logs: Sequence[float]) -> float | None:
 
 def _by_its_numerator(finding: Finding, settled: Sequence[Finding]) -> Finding:
     """Return a scaling cost without pairs of one rank as PASS, if the step itself is no slower."""
-    if finding.metric != EFFICIENCY.name or finding.verdict.outcome not in _OPEN:
+    if finding.metric != EFFICIENCY.name or finding.verdict.outcome not in OPEN:
         return finding
     name = metric_spec(finding.metric).numerator
     step = next((one for one in settled if one.metric == name), None)

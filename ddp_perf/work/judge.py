@@ -36,7 +36,7 @@ def judge_work(
 
     More of anything is a REGRESSION, but for a few calls of Python functions. So is other work of
     the model: fewer FLOPs, parameters or bytes to send. Only less is an IMPROVEMENT. Work that only
-    moved is INCONCLUSIVE. ``baselines`` are those of this version of torch and of the others,
+    moved is UNDECIDED. ``baselines`` are those of this version of torch and of the others,
     nearest first; another version counts other operations, so its counts are shown and decide
     nothing. No reason states a remedy. ``package_differs``: an edited line may be one of this
     package, whose code may be another one than that of the stored counts.
@@ -122,7 +122,7 @@ def _outcome(old: StepWork, new: StepWork, changes: Sequence[WorkChange]) -> tup
         return Outcome.IMPROVEMENT, _sentence("the step does less work than stored", less)
     where = "elsewhere in it" if all(one.moved_from for one in changes) else "not the same"
     text = f"the step does as much work as stored, but {where}"
-    return Outcome.INCONCLUSIVE, _sentence(text, changes)
+    return Outcome.UNDECIDED, _sentence(text, changes)
 
 
 def _sentence(text: str, changes: Sequence[WorkChange]) -> str:

@@ -118,7 +118,7 @@ def _cause(verdict: WorkVerdict) -> str:
 
     What another torch counts differently has none of these causes.
     """
-    if verdict.outcome not in (Outcome.REGRESSION, Outcome.INCONCLUSIVE):
+    if verdict.outcome not in (Outcome.REGRESSION, Outcome.UNDECIDED):
         return ""
     if verdict.lines:
         place = place_text(verdict.lines[0])

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
-from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
+from ddp_perf.core.verdict import OPEN, Outcome, Verdict
 from ddp_perf.stats.rule.judge import judge_figures
 from tests.quality.bounds import with_interval
 from tests.quality.level_recordings import Sessions, calm_day, neighbours, of_size
@@ -100,12 +100,12 @@ def replayed(series: Series) -> Iterator[Trial]:
     for tolerance in TOLERANCES:
         for now in range(LEAST_SESSIONS, len(series)):
             verdict = judged(series, now, tolerance)
-            if verdict.outcome is not Outcome.INCONCLUSIVE or verdict.more_launches is not None:
+            if verdict.outcome is not Outcome.UNDECIDED or verdict.more_launches is not None:
                 continue
             yield Trial(
                 may=verdict.more_sessions is not None,
                 decided={
-                    later: judged(series, now + later, tolerance).outcome not in UNDECIDED
+                    later: judged(series, now + later, tolerance).outcome not in OPEN
                     for later in LATER
                     if now + later < len(series)
                 },
@@ -129,7 +129,7 @@ def drawn_launches(
 
         advice = verdict_of(LAUNCHES).likely_launches
         if advice is not None:
-            yield verdict_of(LAUNCHES + advice).outcome not in UNDECIDED
+            yield verdict_of(LAUNCHES + advice).outcome not in OPEN
 
 
 def judged(series: Series, now: int, tolerance: float) -> Verdict:

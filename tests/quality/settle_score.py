@@ -30,7 +30,7 @@ _SHORT = {
     "cpu_time": "CPU",
     "peak_memory": "memory",
     Outcome.REGRESSION.value: "RED",
-    Outcome.INCONCLUSIVE.value: "?",
+    Outcome.UNDECIDED.value: "?",
 }
 
 

@@ -54,7 +54,7 @@ class Gate:
         is_suspect = verdict.outcome is Outcome.SUSPECT
         self._row = self._row + 1 if is_suspect else 0
         in_row = is_suspect and sessions_to_confirm(verdict.chance or 0.0, self._alpha) <= self._row
-        if verdict.outcome in (Outcome.PASS, Outcome.INCONCLUSIVE):
+        if verdict.outcome in (Outcome.PASS, Outcome.UNDECIDED):
             self._stored.append(figures)
         return in_row or verdict.outcome is Outcome.REGRESSION
 

@@ -48,7 +48,7 @@ def outcome_of(logs: Floats, looks: tuple[int, ...]) -> Outcome:
     launches: int | None = looks[0]
     while launches is not None:
         judged = judge_target(np.exp(logs[:launches]), 1.0, at_least=True, looks=looks)
-        if judged.outcome is not Outcome.INCONCLUSIVE:
+        if judged.outcome is not Outcome.UNDECIDED:
             break
         verdict = Verdict(outcome=judged.outcome, reason="", more_launches=judged.more_launches)
         launches = next_look(verdict, launches, looks)

@@ -28,7 +28,7 @@ import numpy as np
 from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
-from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
+from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
 from ddp_perf.stats.duel.pairs_apart import most_apart
@@ -115,7 +115,7 @@ class FirstStage:
 
     def red_alone(self, metric: int, case: int, verdict: Verdict, factor: float = 1.0) -> bool:
         """Return whether it is red at the whole rate; what passes at a quarter is not."""
-        if verdict.outcome in UNDECIDED:
+        if verdict.outcome in OPEN:
             verdict = self._judge(metric, case, factor, 1.0)
         return verdict.outcome is Outcome.REGRESSION
 

@@ -16,7 +16,7 @@ _SAVE = "--save-baseline"
 _ACCEPT = '--save-baseline=accept --ddp-reason "…"'
 _AFTER: Mapping[Outcome, tuple[str, str]] = {  # the most urgent one comes first
     Outcome.REGRESSION: ("if the change is intended, store the new counts", _ACCEPT),
-    Outcome.INCONCLUSIVE: ("if the work is meant to be there, store the new counts", _ACCEPT),
+    Outcome.UNDECIDED: ("if the work is meant to be there, store the new counts", _ACCEPT),
     Outcome.INCOMPARABLE: ("on code that you trust, store the counts of this torch", _SAVE),
     Outcome.NO_BASELINE: ("store what has no counts yet", _SAVE),
     Outcome.IMPROVEMENT: ("let the smaller counts be the new bound", _ACCEPT),

@@ -29,7 +29,7 @@ def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     table.add_column("case", overflow="fold")
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
+    table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
     names = short_names(one.case.id for one in cases)
     for one in cases:
         table.add_row(names[one.case.id], *_cells(one.work), verdict_word(one))

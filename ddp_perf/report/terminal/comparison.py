@@ -27,7 +27,7 @@ _FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the ca
 # Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
 # two, because their spread is measured from then on (docs/judging.md).
 _SECOND, _ENOUGH = 2, 5
-_COMPARED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.INCONCLUSIVE)
+_COMPARED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.UNDECIDED)
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def _next(comparison: SessionComparison) -> list[str]:
         return []
     if comparison.same_session or not comparison.findings:
         return []
-    if Outcome.INCONCLUSIVE in outcomes or Outcome.SUSPECT in outcomes:
+    if Outcome.UNDECIDED in outcomes or Outcome.SUSPECT in outcomes:
         return [f"next: {_more_sessions(comparison)}"]
     if any(finding.disturbance for finding in figures):
         return ["next: remove what disturbed the sessions, as stated above, and measure them again"]

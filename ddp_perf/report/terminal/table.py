@@ -59,7 +59,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     table.add_column("case", overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
+    table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
     names = short_names(result.measurements)
     for case_id, measurement in result.measurements.items():
@@ -218,7 +218,7 @@ def _waiting(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]
             bound = at_most_percent(verdict.upper - 1)
             text = f"{metric_title(finding.metric)} {verdict.ratio:.3f} × (at most +{bound})"
             by_case.setdefault(finding.case_id, []).append(text)
-    too_few = f"{Outcome.INCONCLUSIVE.value}, too few sessions"
+    too_few = f"{Outcome.UNDECIDED.value}, too few sessions"
     return [
         f"{too_few}: {names[case_id]}: {', '.join(texts)}" for case_id, texts in by_case.items()
     ]

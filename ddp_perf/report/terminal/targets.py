@@ -12,7 +12,7 @@ from ddp_perf.session.result import SuiteResult
 _NAMES = {
     Outcome.MEETS_TARGET: "met",
     Outcome.MISSES_TARGET: "missed",
-    Outcome.INCONCLUSIVE: "undecided",
+    Outcome.UNDECIDED: "undecided",
     Outcome.INVALID: "invalid",
 }
 

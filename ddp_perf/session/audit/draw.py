@@ -16,7 +16,7 @@ from ddp_perf.session.result import SuiteResult
 
 _SMALLEST, _LARGEST = 0.01, 0.10
 _OF_NOTHING = 0.5  # of the audits: what is not slowed must not be called slower
-_JUDGED = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID)
+_JUDGED = (Outcome.PASS, Outcome.UNDECIDED, Outcome.INVALID)
 _SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
 
 

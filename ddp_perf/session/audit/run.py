@@ -23,7 +23,7 @@ from ddp_perf.system.capacity import Capacity
 
 _METRICS = {metric.name for metric in METRICS}
 _WORST_FIRST = (
-    *(Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INVALID, Outcome.INCONCLUSIVE),
+    *(Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INVALID, Outcome.UNDECIDED),
     *(Outcome.PASS, Outcome.IMPROVEMENT),
 )
 

@@ -354,7 +354,7 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     ratio = step_time.verdict.ratio
     if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:
         return efficiency
-    outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.INCONCLUSIVE
+    outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.UNDECIDED
     reason = (
         f"{efficiency.verdict.reason}; but the step of all ranks is not slower:"
         " the one-rank step got faster"

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.measurement import Finding, Look
 from ddp_perf.core.metric import EXACT
-from ddp_perf.core.verdict import UNDECIDED
+from ddp_perf.core.verdict import OPEN
 
 
 def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
@@ -30,7 +30,7 @@ def _merged(old: Finding | None, new: Finding) -> Finding:
         return old or new
     if new.metric in EXACT:
         return new
-    if old.verdict.outcome not in UNDECIDED:
+    if old.verdict.outcome not in OPEN:
         return old
     look = Look(launches=old.launches, verdict=old.verdict)
     return msgspec.structs.replace(new, earlier=(*old.earlier, look))

@@ -137,7 +137,7 @@ def naming_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) 
     healthy = {launch.node for launch in measurement.launches} - {*slow}
     if not healthy:
         reason = f"no node is left that is not slow: {', '.join(slow)}"
-        verdict = Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+        verdict = Verdict(outcome=Outcome.UNDECIDED, reason=reason)
         return msgspec.structs.replace(finding, verdict=verdict)
     without = f", without {', '.join(slow)}" if slow else ""
     used = counted(len(healthy), "node")
@@ -271,14 +271,14 @@ def _verdict(
     if judged is None:
         few = counted(len(found), "node")
         reason = f"{few} cannot show which of them is slower; measure {LEAST_NODES} or more"
-        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+        return Verdict(outcome=Outcome.UNDECIDED, reason=reason)
     by, name = max((one.ratio, one.node) for one in found if one.ratio is not None)
     spread = 100 * math.sqrt(judged.spread.node + judged.spread.visit)
     shown = f"{name} is the slowest ({100 * (by - 1):+.1f} %)"
     how = f"nodes differ by {spread:.1f} %"
     if by >= 1 + tolerance / TOLERANCE_SHARE:
         reason = f"{shown}, and too few nodes and sessions show whether it always was; {how}"
-        return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason, ratio=by)
+        return Verdict(outcome=Outcome.UNDECIDED, reason=reason, ratio=by)
     reason = (
         f"none of {counted(len(found), 'node')} is clearly slower than the others by"
         f" {100 * tolerance:g} %; {shown}; {how}"

@@ -18,16 +18,16 @@ from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
 from ddp_perf.core.session import MEDIANS, are_apart
-from ddp_perf.core.verdict import UNDECIDED, Outcome
+from ddp_perf.core.verdict import OPEN, Outcome
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 
-_MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
+_MAY_BE_AS_SLOW = (Outcome.PASS, *OPEN)
 _LEFT = 1 / 3
 _REMEDIES = (
     'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --ddp-reason "…"'
     " begins a new level"
 )
-_MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)
+_MAY_MEND = (Outcome.PASS, Outcome.UNDECIDED)
 
 
 def with_persistence(

@@ -48,7 +48,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
     """Compare rank 0's structure in every launch with the stored one.
 
     More parameters, gradients, collectives or bytes are a REGRESSION, and less of them is an
-    IMPROVEMENT. The same amount in another order is INCONCLUSIVE: the step time shows its cost. A
+    IMPROVEMENT. The same amount in another order is UNDECIDED: the step time shows its cost. A
     launch that counted none makes the others INVALID, unless they show a change.
     """
     found = []
@@ -69,7 +69,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
 _WORST_FIRST = (
     Outcome.REGRESSION,
     Outcome.INVALID,
-    Outcome.INCONCLUSIVE,
+    Outcome.UNDECIDED,
     Outcome.IMPROVEMENT,
 )
 
@@ -110,7 +110,7 @@ def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:
         return Outcome.REGRESSION, "more"
     if before != after:
         return Outcome.IMPROVEMENT, "less"
-    return Outcome.INCONCLUSIVE, "as much, but other"
+    return Outcome.UNDECIDED, "as much, but other"
 
 
 def _amounts(structure: Structure) -> tuple[int, ...]:

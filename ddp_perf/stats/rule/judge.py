@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
+from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.alpha_spending import look_levels
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, SignificanceLevels
 from ddp_perf.stats.rule.inputs import (
@@ -126,7 +126,7 @@ def judge_figures(
       tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
     - IMPROVEMENT: the mirror image of a regression.
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
-    - INCONCLUSIVE: none of these, or most launches are slow, as in no session before.
+    - UNDECIDED: none of these, or most launches are slow, as in no session before.
     - NO_BASELINE: there is no session. INVALID: there is a value that no measurement gives, or the
       machine moved by more than the baseline sessions account for.
 
@@ -203,9 +203,9 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     comparison = judged.comparison
     outcome, by = _outcome(judged, levels)
     launches = likely_launches = sessions = chance = None
-    if outcome in UNDECIDED:
+    if outcome in OPEN:
         launches = launches_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.INCONCLUSIVE:
+    if outcome is Outcome.UNDECIDED:
         if launches is None:
             sessions = sessions_to_decide(judged.errors, comparison, levels)
         else:
@@ -258,11 +258,11 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
     if judged.share_grown:
         return Outcome.SUSPECT, "share"
     if judged.mostly_slow:
-        return Outcome.INCONCLUSIVE, "level"
+        return Outcome.UNDECIDED, "level"
     if faster_itself and comparison.faster(level):
         return Outcome.IMPROVEMENT, "level"
     if comparison.passes(levels.passing):
         return Outcome.PASS, "level"
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, "level"
-    return Outcome.INCONCLUSIVE, "level"
+    return Outcome.UNDECIDED, "level"

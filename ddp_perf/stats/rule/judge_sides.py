@@ -39,7 +39,7 @@ def judge_sides(
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``. While the
       spread of sessions is assumed, the bound is that of these sessions, by their launches; unless
       the sessions of a side differ by more than their launches explain.
-    - INCONCLUSIVE: none of these, or most launches are slow, as in no older session.
+    - UNDECIDED: none of these, or most launches are slow, as in no older session.
     - INVALID: a side has no session, or there is a value that no measurement gives.
 
     Raises ValueError if an option is out of its range.
@@ -80,8 +80,8 @@ def _outcome(difference: SidesDifference, levels: SignificanceLevels) -> Outcome
     if comparison.slower(max(SUSPECT_LEVEL, level)) or difference.share_grown:
         return Outcome.SUSPECT
     if difference.share.prevails:
-        return Outcome.INCONCLUSIVE
+        return Outcome.UNDECIDED
     if comparison.faster(level):
         return Outcome.IMPROVEMENT
     bound = difference.by_launches or comparison
-    return Outcome.PASS if bound.passes(levels.passing) else Outcome.INCONCLUSIVE
+    return Outcome.PASS if bound.passes(levels.passing) else Outcome.UNDECIDED

@@ -48,7 +48,7 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
 
     An undecided one begins with what is ruled out.
     """
-    if decision.outcome is Outcome.INCONCLUSIVE:
+    if decision.outcome is Outcome.UNDECIDED:
         sentences = [_bound(decision.upper), f"{_ratio(judged)}; {_needs(decision, judged)}"]
     else:
         figures = _overall(judged) if decision.by == "share" else _figures(judged)

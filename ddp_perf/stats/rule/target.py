@@ -52,14 +52,14 @@ def judge_target(
     level, advantage = _level(looks, launches), (mean - math.log(bound)) * (1 if at_least else -1)
     if launches == 1:
         return TargetJudgement(
-            outcome=Outcome.INCONCLUSIVE,
+            outcome=Outcome.UNDECIDED,
             value=math.exp(mean),
             interval=None,
             more_launches=_LEAST_MORE,
         )
     sd = float(logs.std(ddof=1))
     margin = _margin(sd, launches, level)
-    outcome, more, likely = Outcome.INCONCLUSIVE, None, None
+    outcome, more, likely = Outcome.UNDECIDED, None, None
     if advantage >= margin:
         outcome = Outcome.MEETS_TARGET
     elif -advantage > margin:

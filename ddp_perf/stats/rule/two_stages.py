@@ -85,7 +85,7 @@ def settled_outcome(paired: PairedVerdict, before: Outcome, tolerance: float) ->
     if paired.ratio is not None and paired.ratio >= 1 + tolerance:
         return Outcome.REGRESSION
     rules_out = paired.interval is not None and paired.interval[1] < 1 + 2 * tolerance
-    return Outcome.PASS if rules_out else Outcome.INCONCLUSIVE
+    return Outcome.PASS if rules_out else Outcome.UNDECIDED
 
 
 def _is_slower(verdict: Verdict, tolerance: float) -> bool:

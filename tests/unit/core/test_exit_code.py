@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
 from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.conclusion import conclude
+from tests.builders import make_case, make_finding
 from tests.projects import REPOSITORY
 
 ALL = {int(code) for code in ExitCode}
@@ -49,6 +52,17 @@ def test_the_tables_of_the_pages_have_these_and_no_others(page):
         assert codes == sorted(ALL & set(codes))
     if page == "docs/ci.md":
         assert set(codes) == ALL
+
+
+def test_the_table_of_verdicts_has_each_with_the_exit_code_of_the_commands_that_judge():
+    rows = re.findall(r"^\| ([A-Z_, ]+) \|.*\|.*\| (\d+) \|", text("docs/getting-started.md"), re.M)
+    stated = {word: int(code) for words, code in rows for word in words.split(", ")}
+
+    def concluded(outcome):
+        finding = make_finding(make_case(), outcome)
+        return conclude([finding], failed=False, missing=False).exit_code
+
+    assert stated == {outcome.value: concluded(outcome) for outcome in Outcome}
 
 
 @pytest.mark.parametrize("script", ["ci/nightly", "ci/pr"])

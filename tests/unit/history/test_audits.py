@@ -46,7 +46,7 @@ def test_a_size_on_a_border_is_counted_once(size, sizes):
 
 
 def test_only_the_last_thirty_audits_of_a_size_count():
-    missed = [make_audit(0.04, outcome=Outcome.INCONCLUSIVE)] * 2
+    missed = [make_audit(0.04, outcome=Outcome.UNDECIDED)] * 2
     (line,) = audit_lines([*missed, *[make_audit(0.04)] * 29])
 
     assert "of the last 30 hidden slow-downs of 3 to 5 %, 29 were found" in line

@@ -37,7 +37,7 @@ def under(conditions):
         (0.0100, "passed", None),
         (0.0080, "passed", None),
         (0.0200, "failed", "REGRESSION: step time"),
-        (0.0106, "skipped", "INCONCLUSIVE: step time"),
+        (0.0106, "skipped", "UNDECIDED: step time"),
     ],
     ids=["as fast", "faster", "slower", "cannot tell"],
 )

@@ -108,14 +108,14 @@ def test_a_session_that_is_not_red_counts_apart():
             change=0.05,
             explanation=explained(cause("data")),
         )
-        for outcome in (Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.INVALID)
+        for outcome in (Outcome.REGRESSION, Outcome.UNDECIDED, Outcome.INVALID)
     ]
     lines = list(report(answered))
     assert "judged REGRESSION: 1 of 3 (95 %: 1 to 91 %)" in lines
     assert lines.count("    right: 1 of 1 (95 %: 3 to 100 %)") == 2  # red, and not red
     assert (
         "slow-transform small (+5, +5, +5 %; right: data):"
-        " INCONCLUSIVE → data (right) 1, INVALID 1, REGRESSION → data (right) 1"
+        " INVALID 1, REGRESSION → data (right) 1, UNDECIDED → data (right) 1"
     ) in lines
     assert "judged INVALID: 1; 0 of them name what was done" in lines
 

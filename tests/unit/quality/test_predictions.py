@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddp_perf.core.verdict import UNDECIDED, Outcome
+from ddp_perf.core.verdict import OPEN, Outcome
 from tests.quality import predictions
 
 
@@ -19,7 +19,7 @@ def test_what_later_sessions_made_of_an_undecided_verdict_is_recorded(monkeypatc
     undecided = [
         now
         for now in range(3, 40)
-        if (verdict := predictions.judged(series, now, 0.02)).outcome is Outcome.INCONCLUSIVE
+        if (verdict := predictions.judged(series, now, 0.02)).outcome is Outcome.UNDECIDED
         and verdict.more_launches is None
     ]
 
@@ -29,7 +29,7 @@ def test_what_later_sessions_made_of_an_undecided_verdict_is_recorded(monkeypatc
     assert {trial.may for trial in trials} == {True, False}
     for now, trial in zip(undecided, trials, strict=True):
         assert trial.decided == {
-            later: predictions.judged(series, now + later, 0.02).outcome not in UNDECIDED
+            later: predictions.judged(series, now + later, 0.02).outcome not in OPEN
             for later in (1, 3, 5, 10)
             if now + later < 40
         }

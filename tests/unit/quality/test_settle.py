@@ -167,7 +167,7 @@ def test_an_edit_of_two_ranks_is_found_on_two_ranks_and_false_on_one():
 @pytest.mark.parametrize("kind", ["unchanged", "neutral"])
 def test_any_red_time_of_unchanged_code_is_false_and_a_red_structure_is_not(kind):
     assert is_false(run(finding(TWO, "tail"), name=f"{kind}-1", kind=kind))
-    assert not is_false(run(finding(TWO, outcome="INCONCLUSIVE"), name=f"{kind}-1", kind=kind))
+    assert not is_false(run(finding(TWO, outcome="UNDECIDED"), name=f"{kind}-1", kind=kind))
     assert not is_false(run(finding(TWO, "structure"), name=f"{kind}-1", kind=kind))
 
 
@@ -184,7 +184,7 @@ def test_the_report_has_each_session_and_the_rates_with_their_intervals():
     runs = [
         run(finding(), finding(TWO, "tail", "PASS", 1.02), settled={ONE: paired}),
         run(finding(TWO, ratio=1.12), name="short-sleep", seconds=90.0),
-        run(finding(outcome="INCONCLUSIVE"), name="stall"),
+        run(finding(outcome="UNDECIDED"), name="stall"),
         run(finding(outcome="PASS", ratio=None), name="unchanged-2", kind="unchanged", exit_code=0),
         msgspec.structs.replace(run(), name="garbage", error="Traceback"),
     ]

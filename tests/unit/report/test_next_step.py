@@ -44,28 +44,28 @@ def session(*findings, launches=3, **changes):
         (Outcome.REGRESSION, {"baseline_date": "2026-01-01T10:00:00+00:00"}, SINCE),
         (Outcome.REGRESSION, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.REGRESSION, {"metric": "loss"}, CASE),  # not finite: nothing changed since
-        (Outcome.INCONCLUSIVE, {"metric": "structure"}, CASE_ACCEPTED),
+        (Outcome.UNDECIDED, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.BAD_NODE, {"metric": "nodes"}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
         (Outcome.MISSES_TARGET, {"target": TARGET}, "ddp-perf doctor"),
         (Outcome.INVALID, {"target": TARGET}, CASE),
-        (Outcome.INCONCLUSIVE, {"target": TARGET, "launches": 5}, "ddp-perf doctor"),
+        (Outcome.UNDECIDED, {"target": TARGET, "launches": 5}, "ddp-perf doctor"),
         (
-            Outcome.INCONCLUSIVE,
+            Outcome.UNDECIDED,
             {"target": TARGET, "launches": 5, "more_launches": 4},
             f"{CASE} --ddp-launches=9 --ddp-budget=0",
         ),
         (Outcome.SUSPECT, {}, APPENDED),
-        (Outcome.INCONCLUSIVE, {"sessions": 1, "assumed_sd": 0.03}, APPENDED),
-        (Outcome.INCONCLUSIVE, {"sessions": 8}, "ddp-perf doctor"),
-        (Outcome.INCONCLUSIVE, {"sessions": 8, "more_sessions": 2}, APPENDED),
+        (Outcome.UNDECIDED, {"sessions": 1, "assumed_sd": 0.03}, APPENDED),
+        (Outcome.UNDECIDED, {"sessions": 8}, "ddp-perf doctor"),
+        (Outcome.UNDECIDED, {"sessions": 8, "more_sessions": 2}, APPENDED),
         (
-            Outcome.INCONCLUSIVE,
+            Outcome.UNDECIDED,
             {"sessions": 8, "launches": 5, "more_launches": 4, "likely_launches": 11},
             f"{CASE} --ddp-launches=16 --ddp-budget=0",
         ),
         (  # not even 100 more launches likely decide it, or the results file is older
-            Outcome.INCONCLUSIVE,
+            Outcome.UNDECIDED,
             {"sessions": 8, "launches": 5, "more_launches": 4},
             f"{CASE} --ddp-launches=9 --ddp-budget=0",
         ),
@@ -184,7 +184,7 @@ def test_what_was_stored_is_judged_by_the_next_session():
 
 
 def test_the_most_urgent_verdict_of_all_suites_gives_the_last_line():
-    waiting = session(make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03))
+    waiting = session(make_finding(TWO, Outcome.UNDECIDED, sessions=1, assumed_sd=0.03))
     known = make_finding(TWO, Outcome.INCOMPARABLE)
     slower = session(make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.REGRESSION))
 
@@ -241,10 +241,10 @@ def test_structures_that_one_launch_stored_are_to_be_committed():
 
 def test_a_further_session_has_the_time_from_which_on_it_counts():
     one = make_finding(
-        TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03, baseline_date="2026-01-01T10:00"
+        TWO, Outcome.UNDECIDED, sessions=1, assumed_sd=0.03, baseline_date="2026-01-01T10:00"
     )
     beside = Saved(path="p", mode="append", beside="2026-01-02T07:30:00+00:00")
-    two = make_finding(TWO, Outcome.INCONCLUSIVE, sessions=2, assumed_sd=0.03)
+    two = make_finding(TWO, Outcome.UNDECIDED, sessions=2, assumed_sd=0.03)
 
     assert "from 2026-01-01 22:00 UTC on" in next_step([session(one)]).why
     appended = session(two, save_mode="append", saved={TWO.id: beside})
@@ -273,7 +273,7 @@ def test_what_was_to_be_accepted_needs_its_reason_again():
     "stored", ["--save-baseline", "--save-baseline append", "--save-baseline=append"]
 )
 def test_a_command_says_once_what_it_stores(stored):
-    found = make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03)
+    found = make_finding(TWO, Outcome.UNDECIDED, sessions=1, assumed_sd=0.03)
     result = msgspec.structs.replace(
         session(found), command=f"pytest {stored} -m 'perf and cpu'", save_mode="append"
     )
@@ -304,7 +304,7 @@ def test_a_session_of_one_launch_is_not_advised_to_be_appended():
             "check that the machine is fit for its target in bench_configs/x.yaml",
         ),
         (Outcome.INVALID, "change targets in bench_configs/x.yaml, and measure it again"),
-        (Outcome.INCONCLUSIVE, "it is too near to its target; see what disturbs this machine"),
+        (Outcome.UNDECIDED, "it is too near to its target; see what disturbs this machine"),
     ],
 )
 def test_the_step_after_a_target_names_the_file_that_states_it(outcome, why):
@@ -374,7 +374,7 @@ def test_an_exact_metric_of_a_settled_case_keeps_its_step(metric):
     assert step_after(settled, found) == step_after(session(found), found)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID])
+@pytest.mark.parametrize("outcome", [Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID])
 @pytest.mark.parametrize(
     ("seconds", "minutes", "mode", "command"),
     [
@@ -394,7 +394,7 @@ def test_what_was_not_settled_in_time_is_settled_in_more(outcome, seconds, minut
 
 def test_a_longer_time_takes_the_place_of_the_one_before():
     """Of two options pytest takes the last one."""
-    found = make_finding(TWO, Outcome.INCONCLUSIVE)
+    found = make_finding(TWO, Outcome.UNDECIDED)
     result = replace(
         session(found, settled={TWO.id: replace(SETTLED, needed_s=300)}),
         command="pytest -m perf --ddp-settle=60s",

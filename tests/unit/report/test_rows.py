@@ -32,7 +32,7 @@ def test_the_worst_verdict_represents_a_case(summary):
     assert found == {
         ONE.id: ("PASS", Status.GREEN),
         TWO.id: ("REGRESSION", Status.RED),
-        ONE_LARGE.id: ("INCONCLUSIVE", Status.UNDECIDED),
+        ONE_LARGE.id: ("UNDECIDED", Status.UNDECIDED),
         TWO_LARGE.id: (FAILED, Status.RED),
     }
     assert summary.status is Status.RED
@@ -194,7 +194,7 @@ def test_a_case_that_no_test_asserts_is_marked_and_not_counted():
     assert [(row.verdict, row.status) for row in summary.rows] == [
         ("PASS", Status.GREEN),
         ("REGRESSION (no test)", Status.UNTESTED),
-        ("INCONCLUSIVE (no test)", Status.UNTESTED),
+        ("UNDECIDED (no test)", Status.UNTESTED),
         (f"{FAILED} (no test)", Status.UNTESTED),
     ]
     assert (summary.status, summary.headline) == (

@@ -110,7 +110,7 @@ def test_a_session_without_any_bound_has_no_line(outcome):
     ],
 )
 def test_what_may_decide_the_undecided_cases_follows_without_a_promise(undecided, lines):
-    open_ = [bounded(1.23, Outcome.INCONCLUSIVE, **each) for each in undecided]
+    open_ = [bounded(1.23, Outcome.UNDECIDED, **each) for each in undecided]
 
     assert lines_of(bounded(1.05), *open_, bounded(1.05)) == [
         "step time: slower by at most 23 % in 4 of 4 cases (99.5 % confidence each)",
@@ -119,7 +119,7 @@ def test_what_may_decide_the_undecided_cases_follows_without_a_promise(undecided
 
 
 def test_nothing_is_promised_where_nothing_would_decide():
-    open_ = bounded(1.23, Outcome.INCONCLUSIVE, sessions=8)
+    open_ = bounded(1.23, Outcome.UNDECIDED, sessions=8)
 
     (line,) = lines_of(*[open_] * 4)
 
@@ -140,7 +140,7 @@ def test_only_times_of_a_step_have_a_line():
 
 def test_verdicts_that_no_test_asserts_are_left_out():
     asserted = {case.id: ("step_time",) for case in CASES[:2]}
-    waiting = bounded(1.3, Outcome.INCONCLUSIVE, more_sessions=2)
+    waiting = bounded(1.3, Outcome.UNDECIDED, more_sessions=2)
 
     assert lines_of(bounded(1.1), bounded(1.2), waiting, waiting, asserted=asserted) == [
         "step time: slower by at most 20 % in 2 of 2 cases (99.5 % confidence each)"

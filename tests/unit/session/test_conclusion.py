@@ -23,7 +23,7 @@ PASSED = make_finding(ONE, Outcome.PASS)
         (Outcome.INCOMPARABLE, Conclusion.REGRESSION),
         (Outcome.MISSES_TARGET, Conclusion.REGRESSION),
         (Outcome.SUSPECT, Conclusion.UNDECIDED),
-        (Outcome.INCONCLUSIVE, Conclusion.UNDECIDED),
+        (Outcome.UNDECIDED, Conclusion.UNDECIDED),
         (Outcome.INVALID, Conclusion.UNDECIDED),
         (Outcome.NO_BASELINE, Conclusion.UNDECIDED),
     ],

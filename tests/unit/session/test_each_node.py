@@ -268,7 +268,7 @@ def test_three_nodes_do_not_show_which_of_them_is_slower(fleet):
     sessions = fleet.days(5, nodes=names(3), slower={"n1": 1.2})
 
     finding = sessions[-1].finding(TWO.id, "nodes")
-    assert finding.verdict.outcome is Outcome.INCONCLUSIVE
+    assert finding.verdict.outcome is Outcome.UNDECIDED
     assert "measure 4 or more" in finding.verdict.reason
     assert TWO.id not in sessions[-1].undecided()
 
@@ -325,7 +325,7 @@ def test_slow_nodes_alone_show_nothing_of_the_code(fleet):
     for one in alone:
         finding = one.finding(TWO.id, "step_time")
         assert bad_nodes(one) == {"n5"}
-        assert finding.verdict.outcome is Outcome.INCONCLUSIVE
+        assert finding.verdict.outcome is Outcome.UNDECIDED
         assert "no node is left that is not slow: n5" in finding.verdict.reason
     assert without.finding(TWO.id, "step_time").sessions == 8  # those of n5 are left out
     assert of_code(without) == GREEN

@@ -31,9 +31,9 @@ def test_a_finding_is_found_by_case_and_metric():
 def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
     findings = (
         make_finding(B, Outcome.INVALID),
-        make_finding(B, Outcome.INCONCLUSIVE, metric="tail", sessions=3),
+        make_finding(B, Outcome.UNDECIDED, metric="tail", sessions=3),
         make_finding(A, Outcome.PASS),
-        make_finding(A, Outcome.INCONCLUSIVE, metric="tail", sessions=3),
+        make_finding(A, Outcome.UNDECIDED, metric="tail", sessions=3),
         make_finding(C, Outcome.SUSPECT),
         make_finding(C, Outcome.NO_BASELINE, metric="tail"),
     )
@@ -57,7 +57,7 @@ def test_a_metric_that_was_invalid_in_five_sessions_in_a_row_is_never_measured(
 
 def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
     """No machine could decide the case yet, so it does not count against this machine."""
-    few = make_finding(A, Outcome.INCONCLUSIVE, sessions=2, assumed_sd=0.03)
+    few = make_finding(A, Outcome.UNDECIDED, sessions=2, assumed_sd=0.03)
     disturbed = make_finding(B, Outcome.INVALID, sessions=2, assumed_sd=0.03)
 
     assert make_result([], findings=(few, disturbed)).undecided() == ["b"]
@@ -66,14 +66,14 @@ def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
 
 def test_a_case_of_a_new_level_is_undecided_if_its_spread_is_known():
     """The sessions before an accepted change still show how much sessions differ."""
-    accepted = make_finding(A, Outcome.INCONCLUSIVE, sessions=1, more_sessions=2)
+    accepted = make_finding(A, Outcome.UNDECIDED, sessions=1, more_sessions=2)
 
     assert make_result([], findings=(accepted,)).undecided() == ["a"]
     assert not is_waiting(accepted)
 
 
 def test_a_structure_of_the_same_amount_of_work_is_no_fault_of_the_machine():
-    other = make_finding(A, Outcome.INCONCLUSIVE, metric="structure")
+    other = make_finding(A, Outcome.UNDECIDED, metric="structure")
 
     assert make_result([], findings=(other,)).undecided() == []
 

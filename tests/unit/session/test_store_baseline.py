@@ -141,7 +141,7 @@ def test_a_regression_is_stored_at_any_time_and_sets_no_level(store, stored):
         (Outcome.SUSPECT, True),
         (Outcome.IMPROVEMENT, True),
         (Outcome.PASS, False),
-        (Outcome.INCONCLUSIVE, False),
+        (Outcome.UNDECIDED, False),
         (Outcome.NO_BASELINE, False),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_red_metric_that_was_invalid_by_itself_is_not_appended(store):
 
 
 def test_a_red_session_that_was_undecided_by_itself_is_appended_as_red(store):
-    red = make_finding(ONE, Outcome.REGRESSION, ratio=1.1, by_itself=Outcome.INCONCLUSIVE)
+    red = make_finding(ONE, Outcome.REGRESSION, ratio=1.1, by_itself=Outcome.UNDECIDED)
 
     _, stored = saved(store, measured(red), stored=5)
 

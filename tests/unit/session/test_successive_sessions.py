@@ -10,7 +10,7 @@ import pytest
 
 from ddp_perf.baselines.save import merge
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.verdict import UNDECIDED, Outcome
+from ddp_perf.core.verdict import OPEN, Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.store_baseline import append, new_sessions
 from tests.builders import make_baseline, make_case, make_measurement, make_result
@@ -152,7 +152,7 @@ def test_an_undecided_session_waits_while_a_baseline_forms_and_not_after_an_acce
     known.days(8)
     known(accept=True)
 
-    waiting, undecided = (gate.least(Outcome.INCONCLUSIVE) for gate in (fresh, known))
+    waiting, undecided = (gate.least(Outcome.UNDECIDED) for gate in (fresh, known))
 
     assert waiting.finding(CASE.id, "step_time").sessions == 2
     assert undecided.finding(CASE.id, "step_time").sessions == 1
@@ -237,7 +237,7 @@ def test_a_red_session_followed_by_undecided_ones_stays_red_until_one_decides(se
         )
 
     assert gate.next(gate.spread(launches=0.01)).outcome is GREEN
-    assert gate.next(undecided).outcome in UNDECIDED
+    assert gate.next(undecided).outcome in OPEN
 
 
 def test_slow_launches_of_a_red_session_do_not_excuse_those_of_the_next_ones():
@@ -260,7 +260,7 @@ def test_an_undecided_session_that_rules_out_the_old_slow_down_is_not_red(seed):
 
     verdict = gate.next(gate.spread(launches=0.08))
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.interval[1] < 1.3
 
 

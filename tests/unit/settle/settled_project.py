@@ -106,7 +106,7 @@ class SettledProject:
         }
         return make_baseline(cases)
 
-    def result(self, outcome=Outcome.INCONCLUSIVE, *, suite="quick", findings=None, **environment):
+    def result(self, outcome=Outcome.UNDECIDED, *, suite="quick", findings=None, **environment):
         """Return a session of today's code; each case has a finding of this outcome."""
         cases = self.cases(suite)
         return make_result(
@@ -159,7 +159,7 @@ def finding(case, outcome, **changes):
     """Return a finding of the step time that compares with a level."""
     figures = {
         Outcome.REGRESSION: {"ratio": 1.2, "interval": (1.1, 1.3), "upper": 1.3},
-        Outcome.INCONCLUSIVE: {"ratio": 1.01, "interval": (0.9, 1.14), "upper": 1.15},
+        Outcome.UNDECIDED: {"ratio": 1.01, "interval": (0.9, 1.14), "upper": 1.15},
         Outcome.PASS: {"ratio": 1.0, "interval": (0.99, 1.01), "upper": 1.01},
     }
     fields = {"tolerance": 0.05, "baseline": LEVEL_S, **figures.get(outcome, {})}

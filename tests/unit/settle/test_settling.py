@@ -17,7 +17,7 @@ from tests.unit.duel.played_sides import PlayedSide
 from tests.unit.settle.settled_project import finding
 from tests.works import make_site
 
-PASS, REGRESSION, INCONCLUSIVE = Outcome.PASS, Outcome.REGRESSION, Outcome.INCONCLUSIVE
+PASS, REGRESSION, UNDECIDED = Outcome.PASS, Outcome.REGRESSION, Outcome.UNDECIDED
 
 
 def outcomes(result):
@@ -67,7 +67,7 @@ def test_the_unchanged_code_of_a_session_with_edits_passes(project):
 def test_without_a_budget_changed_code_keeps_its_verdicts(project, edited):
     result = project.settle(project.result(), edited, budget_s=0)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     assert (result.settled, project.opened) == ({}, [])
 
 
@@ -89,7 +89,7 @@ def test_a_mended_case_turns_green(project):
     project.edit()
     bad = project.session(2, verdicts={"step_time": REGRESSION})
     project.edit("def build(context):\n    return context\n")
-    findings = [finding(case, REGRESSION, by_itself=INCONCLUSIVE) for case in project.cases()]
+    findings = [finding(case, REGRESSION, by_itself=UNDECIDED) for case in project.cases()]
 
     result = project.settle(project.result(findings=findings), project.baseline(good, bad))
 
@@ -163,7 +163,7 @@ def test_faster_code_is_an_improvement(project, edited):
 def test_cases_that_are_clear_are_not_launched(project, edited):
     one, two = project.cases()
     _, b = sides(project)
-    findings = [finding(one, PASS), finding(two, INCONCLUSIVE)]
+    findings = [finding(one, PASS), finding(two, UNDECIDED)]
 
     result = project.settle(project.result(findings=findings), edited)
 
@@ -173,7 +173,7 @@ def test_cases_that_are_clear_are_not_launched(project, edited):
 
 def test_the_most_suspicious_cases_are_launched_first_while_there_is_time(project, edited):
     one, two = project.cases()
-    findings = [finding(one, INCONCLUSIVE), finding(two, REGRESSION)]
+    findings = [finding(one, UNDECIDED), finding(two, REGRESSION)]
     _, b = sides(project)
     began = project.clock.now
     # A first look takes 12 launches and a fifth, besides 15 s for the servers.
@@ -181,7 +181,7 @@ def test_the_most_suspicious_cases_are_launched_first_while_there_is_time(projec
     spent_s = project.clock.now - began
 
     assert {name for name, _ in b.asked} == {two.id}
-    assert outcomes(result) == [INCONCLUSIVE, PASS]
+    assert outcomes(result) == [UNDECIDED, PASS]
     noted = result.settled[one.id]
     assert noted.problem == "there was no time for it"
     assert noted.needed_s == pytest.approx(spent_s + 1.2 * (15 + 12))
@@ -192,7 +192,7 @@ def test_the_most_suspicious_cases_are_launched_first_while_there_is_time(projec
 def test_no_time_for_any_case_says_what_would_be_enough(project, edited):
     result = project.settle(project.result(), edited, budget_s=20)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     assert project.opened == []
     needed = [one.needed_s for one in result.settled.values()]
     assert needed == pytest.approx([1.2 * (15 + 2 * 12)] * 2)
@@ -202,12 +202,12 @@ def test_undecided_pairs_name_the_time_that_would_be_enough(project, edited):
     noise = {"noise": 0.15, "cpu_noise": 0.15}
     sides(project, a=noise, b={**noise, "slower": 1.06, "cpu": 1.06})
     (_, two) = project.cases()
-    findings = [finding(case, INCONCLUSIVE if case == two else PASS) for case in project.cases()]
+    findings = [finding(case, UNDECIDED if case == two else PASS) for case in project.cases()]
 
     result = project.settle(project.result(findings=findings), edited, budget_s=60)
 
     noted = result.settled[two.id]
-    assert result.findings[1].verdict.outcome is INCONCLUSIVE
+    assert result.findings[1].verdict.outcome is UNDECIDED
     assert noted.pairs > 6
     assert noted.needed_s is None or noted.needed_s > 60
 
@@ -218,7 +218,7 @@ def test_a_budget_that_turns_out_too_small_is_stated(project, edited):
 
     result = project.settle(project.result(), edited, budget_s=80)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     for one in result.settled.values():
         assert one.needed_s > 80
         assert "has no room" in one.problem
@@ -257,7 +257,7 @@ def test_a_case_that_no_stored_code_can_run_says_so(project):
     result = project.settle(project.result(), baseline)
 
     noted = result.settled[one.id]
-    assert result.findings[0].verdict.outcome is INCONCLUSIVE
+    assert result.findings[0].verdict.outcome is UNDECIDED
     assert noted.pairs == 0
     assert "does not run: side A: exited with code 3" in noted.problem
     assert result.settled[two.id].pairs
@@ -289,7 +289,7 @@ def test_a_commit_that_is_gone_is_skipped_for_a_later_one(project, later):
     )
     assert noted.problem.startswith(why)
     assert bool(noted.pairs) is bool(rest)
-    assert outcomes(result) == [PASS if rest else INCONCLUSIVE] * 2
+    assert outcomes(result) == [PASS if rest else UNDECIDED] * 2
     assert len(project.opened) == len(rest)
 
 
@@ -324,7 +324,7 @@ def test_an_error_of_a_side_is_one_line_and_ends_nothing(project, edited):
 
     result = project.settle(project.result(), edited)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     assert {one.problem for one in result.settled.values()} == {
         "the checkout is gone; make it again"
     }
@@ -392,7 +392,7 @@ def test_a_server_that_does_not_start_again_is_why_a_case_stays_undecided(projec
 
     result = project.settle(project.result(), edited)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     assert {(one.pairs, one.problem) for one in result.settled.values()} == {(3, "no such image")}
 
 
@@ -555,7 +555,7 @@ def test_an_interrupt_keeps_what_is_decided_and_stores_the_session(project):
             lambda result: stored.append(result) or result,
         )
 
-    assert outcomes(stored[0]) == [REGRESSION, INCONCLUSIVE]
+    assert outcomes(stored[0]) == [REGRESSION, UNDECIDED]
     assert judged == stored
     assert project.partial[-1] == stored[0]
 
@@ -599,7 +599,7 @@ def test_an_edit_while_it_is_measured_is_no_verdict(project, edited):
 
     result = project.settle(project.result(), edited)
 
-    assert outcomes(result) == [INCONCLUSIVE] * 2
+    assert outcomes(result) == [UNDECIDED] * 2
     assert all(
         "model.py was edited while it was measured" in one.problem
         for one in result.settled.values()

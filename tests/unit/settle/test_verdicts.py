@@ -31,7 +31,7 @@ REFERENCE = Reference(
 )
 LABEL = "the session of 2026-01-02 (01234567)"
 UNCHANGED = Changed(code=(), software=(), machine=())
-OPEN = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
+OPEN = (Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID)
 COMPARED = (*OPEN, Outcome.PASS, Outcome.IMPROVEMENT, Outcome.REGRESSION)
 OTHERS = sorted({*Outcome} - {*COMPARED})
 
@@ -80,7 +80,7 @@ def test_an_acknowledged_regression_is_left_alone():
 
 
 def test_the_most_suspicious_finding_of_a_case_counts():
-    mild = finding(Outcome.INCONCLUSIVE, ratio=1.01, interval=(0.9, 1.15), upper=1.2)
+    mild = finding(Outcome.UNDECIDED, ratio=1.01, interval=(0.9, 1.15), upper=1.2)
     red = finding(Outcome.REGRESSION, ratio=1.2, interval=(1.1, 1.3))
     clear = finding(Outcome.PASS, ratio=1.0, interval=(0.99, 1.01), upper=1.01)
 
@@ -188,7 +188,7 @@ def settle(before, paired, *, steps=None, metric="step_time", **changes):
         (DuelOutcome.SLOWER, 1.1, (1.08, 1.12), Outcome.REGRESSION),
         (DuelOutcome.SLOWER, 1.05, (1.01, 1.2), Outcome.REGRESSION),
         (DuelOutcome.SLOWER, 1.03, (1.01, 1.05), Outcome.PASS),  # twice the tolerance is ruled out
-        (DuelOutcome.SLOWER, 1.04, (1.01, 1.11), Outcome.INCONCLUSIVE),
+        (DuelOutcome.SLOWER, 1.04, (1.01, 1.11), Outcome.UNDECIDED),
     ],
 )
 def test_pairs_that_decide_are_final(before, paired, ratio, interval, after):
@@ -210,8 +210,8 @@ def test_pairs_that_decide_are_final(before, paired, ratio, interval, after):
         (Outcome.IMPROVEMENT, Outcome.IMPROVEMENT),
         (Outcome.REGRESSION, Outcome.REGRESSION),
         (Outcome.SUSPECT, Outcome.SUSPECT),
-        (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
-        (Outcome.INVALID, Outcome.INCONCLUSIVE),  # the pairs are valid
+        (Outcome.UNDECIDED, Outcome.UNDECIDED),
+        (Outcome.INVALID, Outcome.UNDECIDED),  # the pairs are valid
     ],
 )
 def test_pairs_that_do_not_decide_leave_the_outcome(before, after):
@@ -241,7 +241,7 @@ def test_undecided_pairs_do_not_clear_a_regression():
 
 def test_too_few_pairs_say_so():
     found = settle(
-        finding(Outcome.INCONCLUSIVE),
+        finding(Outcome.UNDECIDED),
         DuelOutcome.UNDECIDED,
         steps=[(0.01, 0.01)],
         ratio=None,
@@ -249,7 +249,7 @@ def test_too_few_pairs_say_so():
         pairs=1,
     )
 
-    assert found.verdict.outcome is Outcome.INCONCLUSIVE
+    assert found.verdict.outcome is Outcome.UNDECIDED
     assert found.verdict.reason.endswith("1 pair of launches, too few")
     assert found.verdict.upper is None
 
@@ -269,7 +269,7 @@ def test_the_tolerance_is_that_of_the_finding():
 
 def test_a_metric_without_pairs_and_an_exact_one_keep_their_verdicts():
     findings = [
-        finding(Outcome.INCONCLUSIVE, metric="tail"),
+        finding(Outcome.UNDECIDED, metric="tail"),
         finding(Outcome.REGRESSION, metric="structure"),
         finding(Outcome.INVALID, metric="loss"),
     ]
@@ -284,7 +284,7 @@ def by_cpu_time(cpu_outcome, *, decides, step_outcome=DuelOutcome.UNDECIDED):
         make_metric_duel(CASE, cpu_outcome, metric="cpu_time", decides=decides, ratio=1.1),
     )
     duel = make_case_duel(cpu_outcome, metrics=metrics)
-    findings = [finding(Outcome.INCONCLUSIVE), finding(Outcome.PASS, metric="cpu_time")]
+    findings = [finding(Outcome.UNDECIDED), finding(Outcome.PASS, metric="cpu_time")]
     return settled_verdicts(findings, duel, figures_of(duel), LABEL)
 
 
@@ -300,11 +300,11 @@ def test_cpu_time_decides_on_the_step_where_the_step_does_not():
 def test_a_slower_metric_that_does_not_decide_is_not_red():
     step, cpu = by_cpu_time(DuelOutcome.SLOWER, decides=False)
 
-    assert step.verdict.outcome is Outcome.INCONCLUSIVE
+    assert step.verdict.outcome is Outcome.UNDECIDED
     assert cpu.verdict.outcome is Outcome.PASS
 
 
-def efficiency(before, step_outcome, step_before=Outcome.INCONCLUSIVE):
+def efficiency(before, step_outcome, step_before=Outcome.UNDECIDED):
     findings = [finding(step_before), finding(before, metric="efficiency")]
     restless = [(0.01, 0.02), (0.02, 0.01)] * 2
     undecided = step_outcome is DuelOutcome.UNDECIDED

@@ -136,17 +136,17 @@ def test_smaller_messages_of_another_dtype_are_other_work():
     assert outcome(old, new) is Outcome.REGRESSION
 
 
-def test_work_that_only_moved_to_another_phase_is_inconclusive():
+def test_work_that_only_moved_to_another_phase_is_undecided():
     moved = make_work((SITE, {**MM[1], "phase": "backward"}))
     verdict = judged(USUAL, moved)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert "2 aten.mm (float32) moved from forward to backward" in verdict.reason
 
 
-def test_collectives_in_another_order_are_inconclusive():
+def test_collectives_in_another_order_are_undecided():
     one, other = make_collective(), make_collective(kind="broadcast")
     old, new = replaced(collectives=(one, other)), replaced(collectives=(other, one))
-    assert outcome(old, new) is Outcome.INCONCLUSIVE
+    assert outcome(old, new) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize("stored", ["2.12", "2.14"])
@@ -335,7 +335,7 @@ def test_the_same_products_in_another_half_precision_are_other_work():
 def test_as_many_bytes_of_another_type_did_not_move():
     before, after = (make_work((SITE, {"dtype": of, "read": 8})) for of in ("int32", "float32"))
     verdict = judged(before, after)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.reason.startswith("the step does as much work as stored, but not the same: 1 ")
 
 

@@ -23,7 +23,7 @@ def failed():
     ("outcome", "options"),
     [
         (Outcome.REGRESSION, '--save-baseline=accept --ddp-reason "…"'),
-        (Outcome.INCONCLUSIVE, '--save-baseline=accept --ddp-reason "…"'),
+        (Outcome.UNDECIDED, '--save-baseline=accept --ddp-reason "…"'),
         (Outcome.IMPROVEMENT, '--save-baseline=accept --ddp-reason "…"'),
         (Outcome.INCOMPARABLE, "--save-baseline"),
         (Outcome.NO_BASELINE, "--save-baseline"),

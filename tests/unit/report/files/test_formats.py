@@ -92,7 +92,7 @@ def test_summary_csv_has_every_field_and_leaves_absent_figures_empty(summary):
     assert "standing" in rows[0]  # the column keeps the name that it had before the field's
     assert rows[0]["speedup"] == ""
     assert float(rows[1]["efficiency"]) == pytest.approx(1 / 1.5)
-    assert [row["verdict"] for row in rows] == ["PASS", "REGRESSION", "INCONCLUSIVE", "FAILED"]
+    assert [row["verdict"] for row in rows] == ["PASS", "REGRESSION", "UNDECIDED", "FAILED"]
 
 
 def test_hostile_text_is_read_back_from_csv_unchanged(hostile):

@@ -111,7 +111,7 @@ def quick():
     cases = make_cases(batch_sizes=[64, 128])
     measured = [make_measurement(case, [0.0298765]) for case in cases]
     findings = [
-        make_finding(case, Outcome.INCONCLUSIVE, reason="busy", minimum_detectable=0.1234)
+        make_finding(case, Outcome.UNDECIDED, reason="busy", minimum_detectable=0.1234)
         for case in cases
     ]
     return with_findings(make_result(measured), *findings)
@@ -119,10 +119,10 @@ def quick():
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_suite_table_of_cpu_quick_fits_80_columns(quick, width):
-    table, _, _ = suite_table(quick, width).partition("INCONCLUSIVE: ")
+    table, _, _ = suite_table(quick, width).partition("UNDECIDED: ")
 
     assert max(map(len, table.splitlines())) <= 80
-    assert table.count("INCONCLUSIVE") == 4
+    assert table.count("UNDECIDED") == 4
     assert table.count("12.3%") == 4
     assert "…" not in table
 
@@ -168,8 +168,8 @@ def test_a_case_without_launches_is_failed(result):
     ("others", "worst"),
     [
         ([Outcome.IMPROVEMENT], Outcome.PASS),
-        ([Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT], Outcome.INCONCLUSIVE),
-        ([Outcome.INCONCLUSIVE, Outcome.SUSPECT], Outcome.SUSPECT),
+        ([Outcome.UNDECIDED, Outcome.IMPROVEMENT], Outcome.UNDECIDED),
+        ([Outcome.UNDECIDED, Outcome.SUSPECT], Outcome.SUSPECT),
         ([Outcome.REGRESSION, Outcome.INVALID], Outcome.REGRESSION),
     ],
 )
@@ -196,7 +196,7 @@ def test_metrics_that_passed_throughout_are_named_where_a_worse_one_hides_them(r
         for case in (ONE, TWO)
         for metric in ("peak_memory", "structure")
     ]
-    undecided, good = (make_finding(ONE, o) for o in (Outcome.INCONCLUSIVE, Outcome.PASS))
+    undecided, good = (make_finding(ONE, o) for o in (Outcome.UNDECIDED, Outcome.PASS))
     line = "PASS in every judged case: peak memory of a rank, structure"
 
     assert line in suite_table(with_findings(result, undecided, *passed), 80)
@@ -209,7 +209,7 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     result = with_findings(
         result,
         make_finding(ONE, Outcome.PASS, upper=1.04),
-        make_finding(TWO, Outcome.INCONCLUSIVE, ratio=1.05, upper=1.3, sessions=1, assumed_sd=0.03),
+        make_finding(TWO, Outcome.UNDECIDED, ratio=1.05, upper=1.3, sessions=1, assumed_sd=0.03),
     )
 
     lines = suite_table(result, 80).splitlines()
@@ -218,32 +218,32 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     assert lines[row + 1 : row + 4] == [
         "step time: slower by at most 30 % in 2 of 2 cases (99.5 % confidence each)",
         "1 case: how much sessions differ is unknown before 3 are stored; 3 % is assumed",
-        "INCONCLUSIVE, too few sessions: ddp-ws2: step time 1.050 × (at most +30 %)",
+        "UNDECIDED, too few sessions: ddp-ws2: step time 1.050 × (at most +30 %)",
     ]
 
 
 def test_findings_that_wait_for_their_first_sessions_share_a_line_for_each_case(result):
     waiting = {"sessions": 2, "assumed_sd": 0.03, "ratio": 1.05, "upper": 1.301}
     findings = [
-        make_finding(case, Outcome.INCONCLUSIVE, metric=metric, **waiting)
+        make_finding(case, Outcome.UNDECIDED, metric=metric, **waiting)
         for case in (ONE, TWO)
         for metric in ("step_time", "peak_memory")
     ]
     later = {**waiting, "assumed_sd": None, "more_sessions": 4, "reason": "noisy"}
     launches = {**waiting, "assumed_sd": None, "more_launches": 9, "reason": "too few launches"}
-    others = [make_finding(ONE, Outcome.INCONCLUSIVE, **each) for each in (later, launches)]
+    others = [make_finding(ONE, Outcome.UNDECIDED, **each) for each in (later, launches)]
 
     lines = suite_table(with_findings(result, *findings, *others), 120).splitlines()
 
-    assert [line for line in lines if line.startswith("INCONCLUSIVE, ")] == [
-        f"INCONCLUSIVE, too few sessions: {name}: step time 1.050 × (at most +31 %),"
-        " peak memory of a rank 1.050 × (at most +31"
+    assert [line for line in lines if line.startswith("UNDECIDED, ")] == [
+        f"UNDECIDED, too few sessions: {name}: step time 1.050 × (at most +31 %),"
+        " peak memory of a rank 1.050 × (at most +31 %)"
         for name in ("none-ws1", "ddp-ws2")
     ]
     assert "because" not in " ".join(lines)
     assert {
-        "INCONCLUSIVE: step time of none-ws1: noisy",
-        "INCONCLUSIVE: step time of none-ws1: too few launches",
+        "UNDECIDED: step time of none-ws1: noisy",
+        "UNDECIDED: step time of none-ws1: too few launches",
     } <= set(lines)
 
 

@@ -24,7 +24,7 @@ def test_it_counts_the_targets_by_outcome():
     findings = (
         finding(ONE, "throughput", Outcome.MEETS_TARGET),
         finding(TWO, "throughput", Outcome.MISSES_TARGET),
-        finding(TWO, "efficiency", Outcome.INCONCLUSIVE),
+        finding(TWO, "efficiency", Outcome.UNDECIDED),
         finding(TWO, "mfu", Outcome.INVALID),
         make_finding(TWO, Outcome.PASS),
     )

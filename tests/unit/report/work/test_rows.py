@@ -61,7 +61,7 @@ def test_a_suite_without_accelerators_has_no_cost():
         (Outcome.REGRESSION, Status.RED),
         (Outcome.INCOMPARABLE, Status.UNDECIDED),
         (Outcome.NO_BASELINE, Status.UNDECIDED),
-        (Outcome.INCONCLUSIVE, Status.UNDECIDED),
+        (Outcome.UNDECIDED, Status.UNDECIDED),
         (Outcome.IMPROVEMENT, Status.GREEN),
     ],
 )

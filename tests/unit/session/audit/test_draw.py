@@ -78,7 +78,7 @@ def test_a_case_that_is_not_as_before_in_the_session_itself_is_not_drawn(outcome
     assert draw_slow_down([make_night(TWO, outcome=outcome)]) is None
 
 
-@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INVALID])
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.UNDECIDED, Outcome.INVALID])
 def test_a_case_that_is_not_decided_is_drawn(outcome):
     assert draw_slow_down([make_night(TWO, outcome=outcome)]).case == TWO
 
@@ -89,7 +89,7 @@ def test_a_case_that_is_red_by_another_metric_is_not_drawn():
     assert draw_slow_down([make_night(TWO, others=[red])]) is None
 
 
-@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE])
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.UNDECIDED])
 def test_a_case_that_waits_for_its_first_sessions_is_not_drawn(outcome):
     assert draw_slow_down([make_night(TWO, outcome=outcome, assumed_sd=0.03)]) is None
 

@@ -28,7 +28,7 @@ def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", *
         (Outcome.IMPROVEMENT, "2026-06-30", "over"),
         (Outcome.PASS, "2026-06-01", "over"),
         (Outcome.SUSPECT, "2026-06-30", None),
-        (Outcome.INCONCLUSIVE, "2026-06-30", None),
+        (Outcome.UNDECIDED, "2026-06-30", None),
         (Outcome.INVALID, "2026-06-30", None),
         (Outcome.NO_BASELINE, "2026-06-30", None),
     ],

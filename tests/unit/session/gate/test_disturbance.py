@@ -277,7 +277,7 @@ def test_a_cause_is_reported_with_its_median_share():
 def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
     """The undisturbed launches must become the majority of all launches."""
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
-    finding = make_finding(TWO, Outcome.INCONCLUSIVE, more_launches=7, likely_launches=9)
+    finding = make_finding(TWO, Outcome.UNDECIDED, more_launches=7, likely_launches=9)
 
     verdict = with_disturbance(finding, {TWO.id: measured(TWO, *conditions)}).verdict
 

@@ -175,15 +175,15 @@ def test_scaling_is_worse_only_if_the_step_of_all_ranks_is_slower(one_s, two_s, 
     assert finding.verdict.ratio > 1.05
 
 
-def test_scaling_is_inconclusive_if_the_step_of_all_ranks_is():
+def test_scaling_is_undecided_if_the_step_of_all_ranks_is():
     restless = stored(TWO, 0.012, levels=(1.0, 1.2, 0.85, 1.15, 0.9, 1.1), efficiency=1.2)
     cases = {ONE.id: stored(ONE, 0.010), TWO.id: restless}
     measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
 
     found = findings(*measured, cases=cases)
 
-    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.INCONCLUSIVE
-    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INCONCLUSIVE
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.UNDECIDED
+    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.UNDECIDED
 
 
 def test_scaling_that_was_not_measured_stays_invalid_beside_a_step_that_passes():

@@ -67,7 +67,7 @@ def test_few_sessions_are_judged_with_the_prior_of_the_machines_other_cases():
 
     alone, beside = findings(few)["step_time"], findings(few, others=QUIET_CASES)["step_time"]
 
-    assert alone.outcome is Outcome.INCONCLUSIVE
+    assert alone.outcome is Outcome.UNDECIDED
     assert beside.outcome is Outcome.PASS
 
 
@@ -218,7 +218,7 @@ def test_an_accepted_change_of_other_cases_is_no_spread_of_the_machine():
         return findings(few, others=others)["step_time"].outcome
 
     assert judged((entry,)) is Outcome.PASS
-    assert judged(()) is Outcome.INCONCLUSIVE
+    assert judged(()) is Outcome.UNDECIDED
 
 
 def test_sessions_that_were_judged_slower_do_not_inform_the_verdict():

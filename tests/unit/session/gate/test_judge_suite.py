@@ -181,7 +181,7 @@ def test_efficiency_without_its_single_rank_case_is_not_a_pass(baseline):
     ("structure", "outcome"),
     [
         ({"parameters": 809}, Outcome.REGRESSION),
-        ({"buckets": (1616, 1616)}, Outcome.INCONCLUSIVE),
+        ({"buckets": (1616, 1616)}, Outcome.UNDECIDED),
         ({"parameters": 807}, Outcome.IMPROVEMENT),
     ],
 )

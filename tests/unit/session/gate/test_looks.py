@@ -14,16 +14,14 @@ ONE, TWO = make_cases(launches=5)
 
 
 def open_finding(case, *, launches=5, **changes):
-    return make_finding(case, Outcome.INCONCLUSIVE, launches=launches, **changes)
+    return make_finding(case, Outcome.UNDECIDED, launches=launches, **changes)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS, Outcome.IMPROVEMENT])
 def test_a_first_decision_is_final(outcome):
     first = make_finding(ONE, outcome, launches=5)
 
-    assert merge_findings([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [
-        first
-    ]
+    assert merge_findings([first], [make_finding(ONE, Outcome.UNDECIDED, launches=10)]) == [first]
 
 
 def test_an_undecided_verdict_is_replaced_and_kept_as_an_earlier_look():

@@ -69,7 +69,7 @@ def test_readings_under_load_are_those_of_all_launches():
     "changes",
     [
         pytest.param({"outcome": Outcome.MEETS_TARGET}, id="it is met"),
-        pytest.param({"outcome": Outcome.INCONCLUSIVE}, id="it is undecided"),
+        pytest.param({"outcome": Outcome.UNDECIDED}, id="it is undecided"),
         pytest.param({"metric": "target:peak_memory"}, id="memory does not depend on it"),
         pytest.param({"power_limit_w": 72.0}, id="nothing is slow"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
+from ddp_perf.core.verdict import OPEN, Outcome, Verdict
 from ddp_perf.session.gate.persistence import with_persistence
 from tests.builders import (
     make_case,
@@ -61,7 +61,7 @@ def judged(
     return found.verdict
 
 
-def open_verdict(outcome=Outcome.INCONCLUSIVE, *, ratio=1.0, upper=1.08):
+def open_verdict(outcome=Outcome.UNDECIDED, *, ratio=1.0, upper=1.08):
     return Verdict(outcome=outcome, reason="undecided", ratio=ratio, interval=(0.95, upper))
 
 
@@ -137,7 +137,7 @@ def test_the_suspects_of_another_metric_confirm_nothing():
     assert judged(SUSPECT, "...SSS", metric="tail") is SUSPECT
 
 
-@pytest.mark.parametrize("outcome", UNDECIDED)
+@pytest.mark.parametrize("outcome", OPEN)
 @pytest.mark.parametrize("before", [".....R", ".....RR", ".....RS", ".....SSR", ".....RSSS"])
 def test_a_case_that_is_red_stays_red_while_sessions_are_undecided(before, outcome):
     verdict = judged(open_verdict(outcome), before)
@@ -172,7 +172,7 @@ def test_an_undecided_session_that_rules_out_the_old_slow_down_is_not_red(upper,
     assert (verdict.outcome is Outcome.REGRESSION) is red
 
 
-@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE])
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.UNDECIDED])
 @pytest.mark.parametrize(("ratio", "red"), [(0.97, False), (1.016, False), (1.017, True)])
 def test_only_a_session_with_a_third_of_the_slow_down_at_most_shows_a_mend(ratio, red, outcome):
     verdict = judged(open_verdict(outcome, ratio=ratio, upper=1.04), "...RR")
@@ -199,7 +199,7 @@ def test_a_slow_down_below_the_tolerance_counts_as_the_tolerance(ratio, red):
     [
         open_verdict(Outcome.INVALID, upper=1.0),
         open_verdict(Outcome.SUSPECT, upper=1.04),
-        Verdict(outcome=Outcome.INCONCLUSIVE, reason="more slow launches", ratio=1.0),
+        Verdict(outcome=Outcome.UNDECIDED, reason="more slow launches", ratio=1.0),
         Verdict(outcome=Outcome.PASS, reason="fine", interval=(0.99, 1.01)),
     ],
     ids=["invalid", "suspect", "without an interval", "without a ratio"],
@@ -242,7 +242,7 @@ def test_a_red_case_asks_which_sessions_are_right_while_few_set_the_level(verdic
 @pytest.mark.parametrize(
     ("verdict", "before", "by_itself"),
     [
-        pytest.param(open_verdict(), "...RR", Outcome.INCONCLUSIVE, id="still red"),
+        pytest.param(open_verdict(), "...RR", Outcome.UNDECIDED, id="still red"),
         pytest.param(open_verdict(Outcome.INVALID), "...RR", Outcome.INVALID, id="not measured"),
         pytest.param(SUSPECT, "...SS", Outcome.SUSPECT, id="confirmed"),
         pytest.param(

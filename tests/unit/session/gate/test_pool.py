@@ -60,7 +60,7 @@ def verdict(result, metric="step_time"):
 
 
 @pytest.mark.parametrize(
-    ("pool", "outcome"), [(None, Outcome.REGRESSION), ("ci", Outcome.INCONCLUSIVE)]
+    ("pool", "outcome"), [(None, Outcome.REGRESSION), ("ci", Outcome.UNDECIDED)]
 )
 def test_sessions_of_one_host_do_not_show_how_another_may_differ(pool, outcome):
     gate = Pool(pool=pool)
@@ -183,7 +183,7 @@ def pool_of_five():
 
 def test_a_host_that_does_not_fit_needs_no_more_launches():
     misfit = pool_of_five()("runner-7", 0.0125, 0.0025).misfit
-    finding = make_finding(CASE, Outcome.INCONCLUSIVE, more_launches=7, likely_launches=9)
+    finding = make_finding(CASE, Outcome.UNDECIDED, more_launches=7, likely_launches=9)
 
     verdict = compared_with_hosts(finding, misfit).verdict
 

@@ -236,9 +236,9 @@ AMOUNTS = {
         pytest.param({"parameters": 999}, Outcome.IMPROVEMENT, id="fewer parameters"),
         pytest.param({"gradient_bytes": 3996}, Outcome.IMPROVEMENT, id="fewer gradient bytes"),
         pytest.param({"collectives": (LARGE,)}, Outcome.IMPROVEMENT, id="fewer calls"),
-        pytest.param({"buckets": (2000, 2000)}, Outcome.INCONCLUSIVE, id="other buckets"),
-        pytest.param({"collectives": (SMALL, LARGE)}, Outcome.INCONCLUSIVE, id="another order"),
-        pytest.param({"collectives": (LARGE, HALF)}, Outcome.INCONCLUSIVE, id="another type"),
+        pytest.param({"buckets": (2000, 2000)}, Outcome.UNDECIDED, id="other buckets"),
+        pytest.param({"collectives": (SMALL, LARGE)}, Outcome.UNDECIDED, id="another order"),
+        pytest.param({"collectives": (LARGE, HALF)}, Outcome.UNDECIDED, id="another type"),
     ],
 )
 def test_other_work_is_a_regression_only_if_it_is_more(changes, outcome):
@@ -250,7 +250,7 @@ def test_other_work_is_a_regression_only_if_it_is_more(changes, outcome):
     amount = {
         Outcome.REGRESSION: "more",
         Outcome.IMPROVEMENT: "less",
-        Outcome.INCONCLUSIVE: "as much, but other",
+        Outcome.UNDECIDED: "as much, but other",
     }[outcome]
     changed = "; ".join(structure_changes(stored, now))
     assert verdict.reason == (f"the step does {amount} work than the baseline's: {changed}")
@@ -264,7 +264,7 @@ LESS, OTHER, MORE = ((LARGE,), (SMALL, LARGE), (LARGE, SMALL, SMALL))
     [
         ([LESS, OTHER, MORE], Outcome.REGRESSION),
         ([MORE, LESS], Outcome.REGRESSION),
-        ([LESS, OTHER], Outcome.INCONCLUSIVE),
+        ([LESS, OTHER], Outcome.UNDECIDED),
         ([(LARGE, SMALL), LESS], Outcome.IMPROVEMENT),
     ],
 )

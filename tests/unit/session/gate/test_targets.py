@@ -118,7 +118,7 @@ def test_a_step_without_exposed_communication_meets_its_target():
 def test_launches_that_differ_leave_it_undecided_with_the_launches_that_would_decide():
     finding = finding_of("step_time", 0.0102, "ms", two_s=[0.0100, 0.0105, 0.0095])
 
-    assert finding.verdict.outcome is Outcome.INCONCLUSIVE
+    assert finding.verdict.outcome is Outcome.UNDECIDED
     more = finding.verdict.more_launches
     assert finding.verdict.reason.endswith(
         f"does not decide the target of at most 10.2 ms in {FILE}: about {more} more launches would"
@@ -129,7 +129,7 @@ def test_launches_that_differ_leave_it_undecided_with_the_launches_that_would_de
 def test_one_launch_decides_nothing():
     finding = finding_of("step_time", 0.02, "ms", one_s=[0.01], two_s=[0.01])
 
-    assert finding.verdict.outcome is Outcome.INCONCLUSIVE
+    assert finding.verdict.outcome is Outcome.UNDECIDED
     assert "one launch does not show how launches differ" in finding.verdict.reason
 
 

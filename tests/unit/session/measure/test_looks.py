@@ -26,9 +26,7 @@ def measured(launches=5):
 
 
 def open_finding(case, *, launches=5, more=2, **changes):
-    return make_finding(
-        case, Outcome.INCONCLUSIVE, launches=launches, more_launches=more, **changes
-    )
+    return make_finding(case, Outcome.UNDECIDED, launches=launches, more_launches=more, **changes)
 
 
 def test_looks_follow_from_the_budget_and_the_launch_time_of_the_baseline():

@@ -124,7 +124,7 @@ def test_missing_records_every_case_without_baseline_once(session):
     assert list(first.saved.values()) == 2 * [Saved(path=str(path), mode="missing")]
     assert path.read_text() == text
     assert set(again.not_saved) == {ONE.id, TWO.id}
-    assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INCONCLUSIVE}
+    assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.UNDECIDED}
 
 
 def test_append_adds_a_session_to_each_case(session):
@@ -420,12 +420,12 @@ class TestMoreLaunches:
         few = settled(self.answer(), cases=(self.CASE,))
         more = settled(self.answer(), cases=(self.CASE,), budget_s=60)
 
-        assert few.finding(self.CASE.id, "step_time").verdict.outcome is Outcome.INCONCLUSIVE
+        assert few.finding(self.CASE.id, "step_time").verdict.outcome is Outcome.UNDECIDED
         finding = more.finding(self.CASE.id, "step_time")
         assert finding.verdict.outcome is Outcome.PASS
         assert finding.launches == len(more.measurements[self.CASE.id].launches) > 3
         assert finding.earlier[0].launches == 3
-        assert finding.earlier[0].verdict.outcome is Outcome.INCONCLUSIVE
+        assert finding.earlier[0].verdict.outcome is Outcome.UNDECIDED
 
     def test_a_decided_case_stops_early(self, settled):
         result = settled(self.answer(1.5), cases=(self.CASE,), budget_s=60)

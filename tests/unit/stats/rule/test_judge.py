@@ -146,7 +146,7 @@ def test_control_removes_the_movement_of_the_machine():
     seeing = judge_launches(
         current, baseline, control=control, baseline_control=baseline_control, **RULE
     )
-    assert blind.outcome is Outcome.INCONCLUSIVE
+    assert blind.outcome is Outcome.UNDECIDED
     assert seeing.outcome is Outcome.PASS
     assert "was subtracted" in seeing.reason
 
@@ -194,7 +194,7 @@ def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:3], *scaled(current[3:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
-    assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+    assert verdict.outcome in (Outcome.SUSPECT, Outcome.UNDECIDED)
     assert "2 of 5 launches were in a slow mode, far above the others; 0 of 40" in verdict.reason
     assert "Over all launches" not in verdict.reason  # the reason begins with that change
 
@@ -223,7 +223,7 @@ def test_every_launch_in_the_known_slow_mode_is_no_regression():
     *baseline, current = simulated_sessions(9, seed=6, launches=3, slow_share=0.3)
     current = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.4)
     verdict = judge_launches(current, baseline, **RULE)
-    assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+    assert verdict.outcome in (Outcome.SUSPECT, Outcome.UNDECIDED)
     between = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.2)
     assert judge_launches(between, baseline, **RULE).outcome is Outcome.REGRESSION
 
@@ -243,7 +243,7 @@ def test_every_launch_in_the_known_slow_mode_is_no_regression():
 def test_undecided_verdict_states_what_likely_decides_it(sessions, machine, advice):
     *baseline, current = simulated_sessions(sessions + 1, **machine)
     verdict = judge_launches(current, baseline, **RULE)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert advice in verdict.reason
     if "may decide" in advice:
         assert verdict.more_sessions
@@ -257,7 +257,7 @@ def test_an_undecided_verdict_begins_with_what_it_rules_out(sessions):
 
     verdict = judge_launches(current, baseline, **RULE)
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper == pytest.approx(verdict.interval[1])
     percent = math.ceil(100 * (verdict.upper - 1))
     assert verdict.reason.startswith(
@@ -272,7 +272,7 @@ def test_fast_launches_rule_nothing_out_where_most_are_slow_as_never_before():
 
     verdict = judge_launches(current, baseline, **RULE)
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper is None
     assert verdict.reason.startswith(
         "undecided: most launches were slow, as in no session before. "

@@ -49,7 +49,7 @@ def test_no_session_is_no_baseline():
 def test_one_baseline_session_never_passes_and_the_reason_explains_it():
     for session in (BASELINE[0], [[1.0]] * 5):
         verdict = judge_launches(session, [session], **RULE)
-        assert verdict.outcome is Outcome.INCONCLUSIVE
+        assert verdict.outcome is Outcome.UNDECIDED
         assert "how much sessions differ is assumed (3 %)" in verdict.reason
 
 
@@ -66,7 +66,7 @@ def test_one_launch_is_judged_with_the_launch_noise_of_the_baseline():
 
 def test_one_launch_against_one_launch_is_undecided():
     verdict = judge_launches([[1.0]], [[[1.0]]], **RULE)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
 
 
 def test_unequal_counts_are_judged():

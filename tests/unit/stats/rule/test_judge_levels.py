@@ -33,7 +33,7 @@ def at(p, *, sign=1, **options):
         (0.00074, Outcome.REGRESSION),
         (0.00076, Outcome.SUSPECT),
         (0.009, Outcome.SUSPECT),
-        (0.011, Outcome.INCONCLUSIVE),
+        (0.011, Outcome.UNDECIDED),
     ],
 )
 def test_slower_at_three_quarters_of_alpha_is_a_regression_and_at_one_per_cent_a_suspect(
@@ -44,7 +44,7 @@ def test_slower_at_three_quarters_of_alpha_is_a_regression_and_at_one_per_cent_a
 
 def test_no_verdict_is_suspect_if_alpha_exceeds_one_per_cent():
     assert at(0.0149, alpha=0.02).outcome is Outcome.REGRESSION
-    assert at(0.0151, alpha=0.02).outcome is Outcome.INCONCLUSIVE
+    assert at(0.0151, alpha=0.02).outcome is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(("p", "sessions"), [(0.0076, 3), (0.0013, 3), (0.0012, 2)])
@@ -64,7 +64,7 @@ def test_faster_at_three_quarters_of_alpha_is_an_improvement(p, outcome):
     assert at(p, sign=-1).outcome is outcome
 
 
-@pytest.mark.parametrize(("p", "outcome"), [(0.0045, Outcome.PASS), (0.0055, Outcome.INCONCLUSIVE)])
+@pytest.mark.parametrize(("p", "outcome"), [(0.0045, Outcome.PASS), (0.0055, Outcome.UNDECIDED)])
 def test_a_pass_rules_out_twice_the_tolerance_at_half_a_per_cent(p, outcome):
     bound = math.log1p(2 * 0.06)
     difference = bound - stats.t.isf(p, len(LEVELS) - 1) * ERROR
@@ -250,7 +250,7 @@ def test_as_many_slow_launches_as_in_a_session_before_are_not_suspect():
 
 
 @pytest.mark.parametrize(
-    ("slow_now", "outcome"), [(2, Outcome.IMPROVEMENT), (3, Outcome.INCONCLUSIVE)]
+    ("slow_now", "outcome"), [(2, Outcome.IMPROVEMENT), (3, Outcome.UNDECIDED)]
 )
 def test_most_launches_slow_as_never_before_are_no_good_news(slow_now, outcome):
     """The fast launches are 30 % faster, and the others make up for it."""
@@ -287,8 +287,8 @@ CONTROL_BEFORE = [[[0.002 * factor]] for factor in (1.0, 1.03, 0.96, 1.02, 0.98,
 @pytest.mark.parametrize(
     ("step", "control", "outcome"),
     [
-        (1.0, 0.9, Outcome.INCONCLUSIVE),
-        (1.015, 0.9, Outcome.INCONCLUSIVE),
+        (1.0, 0.9, Outcome.UNDECIDED),
+        (1.015, 0.9, Outcome.UNDECIDED),
         (1.035, 0.9, Outcome.REGRESSION),
     ],
     ids=["the control moved alone", "the step by less than the tolerance", "the step moved too"],
@@ -367,7 +367,7 @@ def test_a_move_that_made_the_code_faster_is_no_regression_of_an_undecided_sessi
         reference=5,
     )
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert "The reference itself moved by -10.0 % after its session 2" in verdict.reason
     assert verdict.off_level == (0, 1)
 

@@ -92,7 +92,7 @@ def test_the_figures_of_one_session_a_side_are_those_of_the_gate_with_one_stored
     [
         (1.6, Outcome.REGRESSION),
         (1.25, Outcome.SUSPECT),
-        (1.11, Outcome.INCONCLUSIVE),
+        (1.11, Outcome.UNDECIDED),
         (0.6, Outcome.IMPROVEMENT),
     ],
 )
@@ -109,19 +109,19 @@ def test_another_session_of_each_side_finds_less():
 def test_sessions_of_one_side_that_differ_more_than_their_launches_prevent_a_pass():
     verdict = verdict_of([1.0, 1.06], [1.06, 1.0])
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.ratio == pytest.approx(1.0)
     assert "sessions differ by" in verdict.reason
 
 
 def test_launches_of_two_hosts_prove_nothing():
-    assert verdict_of([1.0], [1.0], same_machine=False).outcome is Outcome.INCONCLUSIVE
+    assert verdict_of([1.0], [1.0], same_machine=False).outcome is Outcome.UNDECIDED
 
 
 def test_one_launch_of_each_side_has_no_spread():
     verdict = judge_sides([[1.0]], [[1.0]], **RULE)
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.UNDECIDED
 
 
 def test_many_sessions_of_one_launch_are_compared_by_the_textbook_t_test():

@@ -20,7 +20,7 @@ def test_a_second_look_has_two_to_four_times_the_launches_as_affordable(affordab
     assert plan_looks(5, affordable) == looks
 
 
-def verdict(outcome=Outcome.INCONCLUSIVE, more_launches=None):
+def verdict(outcome=Outcome.UNDECIDED, more_launches=None):
     return Verdict(outcome=outcome, reason="", more_launches=more_launches)
 
 
@@ -81,9 +81,9 @@ class TestJudgeWithLooks:
     def test_an_undecided_verdict_states_how_many_more_launches_likely_decide_it(self):
         verdict = self.judge(1.03, (5, 10, 20), seed=4)
 
-        assert verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.SUSPECT)
+        assert verdict.outcome in (Outcome.UNDECIDED, Outcome.SUSPECT)
         assert verdict.more_launches
-        if verdict.outcome is Outcome.INCONCLUSIVE:
+        if verdict.outcome is Outcome.UNDECIDED:
             stated = re.search(
                 r"(\d+) more launches of this session decide it, 9 times in 10", verdict.reason
             )

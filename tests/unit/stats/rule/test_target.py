@@ -17,8 +17,8 @@ ABOUT_100 = [99.0, 100.0, 101.0, 100.0, 100.0]
     [
         (95.0, True, Outcome.MEETS_TARGET),
         (105.0, True, Outcome.MISSES_TARGET),
-        (100.2, True, Outcome.INCONCLUSIVE),
-        (99.8, False, Outcome.INCONCLUSIVE),
+        (100.2, True, Outcome.UNDECIDED),
+        (99.8, False, Outcome.UNDECIDED),
         (95.0, False, Outcome.MISSES_TARGET),
         (105.0, False, Outcome.MEETS_TARGET),
     ],
@@ -30,7 +30,7 @@ def test_the_interval_decides(bound, at_least, outcome):
     low, high = judged.interval
     assert judged.value == pytest.approx(100.0, rel=1e-3)
     assert low < judged.value < high
-    assert (low <= bound <= high) is (outcome is Outcome.INCONCLUSIVE)
+    assert (low <= bound <= high) is (outcome is Outcome.UNDECIDED)
 
 
 def test_the_interval_is_that_of_student_on_the_log_scale():
@@ -51,7 +51,7 @@ def test_equal_figures_are_decided_and_the_bound_itself_meets_it():
 def test_one_launch_shows_no_spread():
     judged = judge_target([50.0], 100.0, at_least=True)
 
-    assert (judged.outcome, judged.interval) == (Outcome.INCONCLUSIVE, None)
+    assert (judged.outcome, judged.interval) == (Outcome.UNDECIDED, None)
     assert judged.more_launches == 2
 
 
@@ -64,10 +64,10 @@ def test_the_launches_that_would_decide_do_decide_if_mean_and_spread_stay():
         scores = np.append(np.resize([-1.0, 1.0], launches - 1), 0.0)
     later = 100 * np.exp(0.01 * scores / scores.std(ddof=1))
 
-    assert judged.outcome is Outcome.INCONCLUSIVE
+    assert judged.outcome is Outcome.UNDECIDED
     assert judged.likely_launches >= judged.more_launches
     assert judge_target(later, 99.0, at_least=True).outcome is Outcome.MEETS_TARGET
-    assert judge_target(later[:-2], 99.0, at_least=True).outcome is Outcome.INCONCLUSIVE
+    assert judge_target(later[:-2], 99.0, at_least=True).outcome is Outcome.UNDECIDED
 
 
 def test_a_mean_at_the_bound_is_decided_by_no_number_of_launches():

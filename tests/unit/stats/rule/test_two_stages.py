@@ -25,7 +25,7 @@ from ddp_perf.stats.rule.two_stages import (
 TOLERANCE = 0.05
 DIFFERENCES = st.floats(-0.3, 0.3, allow_subnormal=False)
 ERRORS = st.floats(1e-4, 0.3)
-UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
+UNDECIDED = (Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID)
 
 
 def verdict_of(difference: float, error: float, outcome=Outcome.PASS, **changes) -> Verdict:
@@ -77,7 +77,7 @@ def test_a_regression_comes_before_all_others(difference, error, other, others_e
 @given(ERRORS, st.lists(DIFFERENCES, min_size=2, max_size=2).map(sorted))
 def test_what_is_slower_is_more_suspicious(error, differences):
     fast, slow = (
-        suspicion(verdict_of(one, error, Outcome.INCONCLUSIVE, upper=None), TOLERANCE)
+        suspicion(verdict_of(one, error, Outcome.UNDECIDED, upper=None), TOLERANCE)
         for one in differences
     )
 
@@ -90,7 +90,7 @@ def test_what_is_slower_is_more_suspicious(error, differences):
         ({"outcome": Outcome.INVALID}, 0.5),
         ({"outcome": Outcome.INVALID, "ratio": 1.0, "interval": (0.9, 1.1), "upper": 1.05}, 0.5),
         ({"outcome": Outcome.SUSPECT, "ratio": 1.1, "chance": 0.004}, 0.996),
-        ({"outcome": Outcome.INCONCLUSIVE}, 0.5),
+        ({"outcome": Outcome.UNDECIDED}, 0.5),
         ({"outcome": Outcome.REGRESSION}, 1.5),
         ({"outcome": Outcome.REGRESSION, "ratio": 1.1, "interval": (1.1, 1.1), "upper": 1.1}, 2.0),
         ({"outcome": Outcome.PASS, "ratio": 1.03, "interval": (1.03, 1.03), "upper": 1.03}, 0.0),
@@ -135,11 +135,11 @@ def test_whatever_the_judge_cannot_decide_is_screened(sessions):
         (pairs_of(DuelOutcome.SLOWER, 1.051), Outcome.REGRESSION),
         (pairs_of(DuelOutcome.SLOWER, 1.05), Outcome.REGRESSION),
         (pairs_of(DuelOutcome.SLOWER, 1.049), Outcome.PASS),
-        (pairs_of(DuelOutcome.SLOWER, 1.049, width=0.06), Outcome.INCONCLUSIVE),
+        (pairs_of(DuelOutcome.SLOWER, 1.049, width=0.06), Outcome.UNDECIDED),
         (pairs_of(DuelOutcome.EQUIVALENT, 1.02), Outcome.PASS),
         (pairs_of(DuelOutcome.FASTER, 0.9), Outcome.IMPROVEMENT),
         (pairs_of(DuelOutcome.FASTER, 0.96), Outcome.PASS),
-        (PairedVerdict(outcome=DuelOutcome.SLOWER, reason="", pairs=6), Outcome.INCONCLUSIVE),
+        (PairedVerdict(outcome=DuelOutcome.SLOWER, reason="", pairs=6), Outcome.UNDECIDED),
     ],
 )
 @pytest.mark.parametrize("before", [Outcome.REGRESSION, *UNDECIDED])
