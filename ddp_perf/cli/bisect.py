@@ -22,6 +22,7 @@ from ddp_perf.duel.bisect.opening import open_commit
 from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.bisect.text import bisect_json, bisect_text
 from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.versions import version_line, with_comparisons
 from ddp_perf.errors import ConfigError, LaunchError, SideError
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
@@ -51,6 +52,15 @@ def bisect(
     bad_env: Annotated[
         str | None, typer.Option(metavar="ENV", help="The environment where it is slow.")
     ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GOOD..BAD",
+            help="Instead of commits: versions of torch, as in 2.11.0..2.13.0. All releases between"
+            " them that pip finds are installed as they are asked; with the index of nightly builds"
+            " in PIP_INDEX_URL, those.",
+        ),
+    ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
     ] = "15m",
@@ -64,7 +74,7 @@ def bisect(
     ] = 0.95,
     as_json: AsJson = False,
 ) -> None:
-    """Find the commit, or the package or variable, that made a case slower, by pairs of launches.
+    """Find the commit, or the version, package or variable, that made a case slower, by pairs.
 
     Good and bad are launched until bad is shown to be slower. Then commits between them are
     launched beside good or bad, each time the one that tells most. A commit that cannot be
@@ -84,18 +94,24 @@ def bisect(
     budget_s = budget_seconds(budget)
     if not 0.5 < confidence < 1:
         raise ConfigError(f"--confidence: {confidence} is not a probability between 0.5 and 1")
-    if good_env is not None and bad_env is not None and good is None and bad is None:
+    if torch is not None:
+        if any(end is not None for end in (good, bad, good_env, bad_env)):
+            raise ConfigError("--torch has both ends; leave --good, --bad and those of --…-env out")
+        line = version_line(Path.cwd(), torch)
+    elif good_env is not None and bad_env is not None and good is None and bad is None:
         bisect_environments(
             good_env, bad_env, case, confidence=confidence, budget_s=budget_s, as_json=as_json
         )
-    if good is None or bad is None or good_env is not None or bad_env is not None:
-        raise ConfigError("give --good and --bad for commits, or --good-env and --bad-env")
-    line = commit_line(Path.cwd(), good, bad)
+    elif good is None or bad is None or good_env is not None or bad_env is not None:
+        raise ConfigError("give --good and --bad for commits, --torch, or --good-env and --bad-env")
+    else:
+        line = commit_line(Path.cwd(), good, bad)
     search = _Search(line, case, confidence, find_capacity())
     ended = search.run(budget_s)
     if search.result is not None:
+        result = with_comparisons(search.result)
         text = bisect_json if as_json else functools.partial(bisect_text, width=_width())
-        typer.echo(text(search.result))
+        typer.echo(text(result))
     if ended is not None:
         write_line(ended[0])
         raise typer.Exit(ended[1])
@@ -145,7 +161,12 @@ class _Search:
         log = stack.enter_context(contextlib.closing(self._open_log(turn)))
         progress = stack.enter_context(BudgetProgress(budget_s))
         search = CommitSearch(
-            self._line, turns, log, confidence=self._confidence, on_progress=progress.show
+            self._line,
+            turns,
+            log,
+            confidence=self._confidence,
+            on_progress=progress.show,
+            counts=self._line.what == "commit",  # another torch makes other calls for the same work
         )
         try:
             search.run(until=progress.until)

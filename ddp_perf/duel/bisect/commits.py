@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -14,23 +15,25 @@ _FIELDS = "%H%x1f%an%x1f%as%x1f%P%x1f%s"
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit for people."""
+    """A commit for people; or a version of torch, whose hash is its requirement."""
 
     hash: str
-    author: str
-    date: str  # ISO 8601, of the author
-    subject: str
+    name: str | None = None  # of a version
+    author: str = ""
+    date: str = ""  # ISO 8601, of the author
+    subject: str = ""
     parents: tuple[str, ...] = ()
 
     @property
     def short(self) -> str:
-        return self.hash[:12]
+        return self.name or self.hash[:12]
 
 
 class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
     """Good (place 0) and the commits after it up to bad (the last place)."""
 
-    repository: str
+    what: Literal["commit", "version"] = "commit"
+    repository: str  # of versions: the project that is trained with them
     commits: tuple[Commit, ...]
 
     @property
@@ -46,7 +49,8 @@ class CommitLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def joins(self) -> bool:
         """True if good itself is not on the line, but was brought in by the first merge of it."""
-        return self.commits[1].parents[0] != self.commits[0].hash
+        parents = self.commits[1].parents
+        return bool(parents) and parents[0] != self.commits[0].hash
 
 
 def commit_line(directory: Path, good: str, bad: str) -> CommitLine:

@@ -48,10 +48,10 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Bisect
         "bad": line.commits[-1].hash,
         "case": case_id,
     }
-    # The commit is that of the user's tree, which is not measured.
     conditions: Conditions = {
         **environment.conditions(),
-        "commit": None,
         "ddp_perf": version("ddp-perf"),
     }
+    if line.what == "commit":
+        conditions["commit"] = None  # it is that of the user's tree, which is not measured
     return BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)

@@ -1,4 +1,4 @@
-"""A commit is made ready to launch: it is checked out, and its suites have the case."""
+"""A commit, or a version of torch, is made ready to launch, and its suites have the case."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def open_commit(
 ) -> Iterator[CommitTurn]:
     """Yield the commit, ready to launch the case, and close its servers at the end.
 
-    Raises SideError if it cannot be checked out, ConfigError if it lacks the case, or if this
-    machine cannot run it.
+    Raises SideError if it cannot be checked out or installed, ConfigError if it lacks the case, or
+    if this machine cannot run it.
     """
     side = parse_side(commit.hash, "B", root)
     with prepare(side, root, on_progress=on_progress) as prepared:
@@ -42,8 +42,10 @@ def open_commit(
         case = _case(suites, case_id, paths)
         if (obstacle := foreign_script(case, prepared) or capacity.obstacle(case)) is not None:
             raise ConfigError(f"{case.id} {obstacle}")
+        # Which files a version of torch changes is not known: none of them is innocent.
+        own = tuple(suites) if prepared.side.kind == "revision" else ()
         with contextlib.closing(side_launcher(prepared)) as launcher:
-            yield CommitTurn(launcher, case, paths, tuple(suites))
+            yield CommitTurn(launcher, case, paths, own)
 
 
 def _case(suites: Sequence[Path], case_id: str, import_paths: tuple[str, ...]) -> Case:

@@ -37,6 +37,7 @@ class CommitCulprit(msgspec.Struct, frozen=True, kw_only=True):
     untestable: int = 0  # of the commits: the others cannot be told from them
     work: tuple[WorkChange, ...] | None = None  # what its step does otherwise; None: not counted
     uncounted: str | None = None  # why it was not counted
+    compare: str | None = None  # of a version: where the commits since the one before are listed
 
 
 class BisectResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ def bisect_text(result: BisectResult, width: int) -> str:
         wrapped([f"{result.case_id}: {_question(result)}"], width),
         wrapped(_answer(result), width),
         *(_difference(culprit, width) for culprit in result.culprits),
-        _table(result.asked, width),
+        _table(result.asked, result.line.what, width),
         _bars(result, width),
         wrapped([*_notes(result), f"launches: {result.log}"], width),
         [f"next: {command}"] if (command := _next_command(result)) is not None else [],
@@ -61,7 +61,7 @@ def _question(result: BisectResult) -> str:
         number = line.length - len(result.innocent)
         touching = f"; {number or 'none'} of them can change what the case does"
     return (
-        f"{counted(line.length, 'commit')} after good {line.commits[0].short} up to bad"
+        f"{counted(line.length, line.what)} after good {line.commits[0].short} up to bad"
         f" {line.commits[-1].short}{merges}{touching}"
     )
 
@@ -110,16 +110,19 @@ def _named(culprit: CommitCulprit) -> str:
     if len(culprit.commits) == 1:
         return _commit_text(culprit.commits[0])
     first, last = culprit.commits[0], culprit.commits[-1]
+    what = "commit" if first.name is None else "version"
     untestable = (
         f", since {culprit.untestable} of them cannot be launched" if culprit.untestable else ""
     )
     return (
-        f"One of these {len(culprit.commits)} commits{untestable}, from {_commit_text(first)} to"
+        f"One of these {len(culprit.commits)} {what}s{untestable}, from {_commit_text(first)} to"
         f" {_commit_text(last)}"
     )
 
 
 def _commit_text(commit: Commit) -> str:
+    if commit.name is not None:
+        return f"torch {commit.name}"
     return f'{commit.short} "{commit.subject}" ({commit.author}, {commit.date})'
 
 
@@ -148,7 +151,7 @@ def _undecided(result: BisectResult) -> str:
     ends = " and ".join(commit.short for commit in result.counted)
     grows = f" The step's work grows most between {ends}." if ends else ""
     return (
-        f"Undecided: the {counted(len(result.suspects), 'commit')} from {first.short} to"
+        f"Undecided: the {counted(len(result.suspects), result.line.what)} from {first.short} to"
         f" {last.short} have the slow-down with a probability of {_chance(result.probability)};"
         f" run the same command again to go on.{two}{grows}"
     )
@@ -176,12 +179,12 @@ def _difference(culprit: CommitCulprit, width: int) -> list[str]:
     return wrapped([f"What {name} does otherwise than {culprit.before.short}:", *shown], width)
 
 
-def _table(asked: Sequence[AskedCommit], width: int) -> list[str]:
+def _table(asked: Sequence[AskedCommit], what: str, width: int) -> list[str]:
     if not asked:
         return []
     table = plain_table()
     table.add_column("", justify="right", no_wrap=True)
-    table.add_column("commit", no_wrap=True)
+    table.add_column(what, no_wrap=True)
     for heading in ("launches", "to good", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("subject", overflow="ellipsis", no_wrap=True)
@@ -215,7 +218,8 @@ def _bars(result: BisectResult, width: int) -> list[str]:
         if chance >= _LEAST_CHANCE
     ]
     certain = is_only(result) or not lines
-    return [] if certain else ["Probability that a commit changed the level:", *lines]
+    what = f"Probability that a {result.line.what} changed the level:"
+    return [] if certain else [what, *lines]
 
 
 def _notes(result: BisectResult) -> Iterator[str]:
@@ -227,6 +231,9 @@ def _notes(result: BisectResult) -> Iterator[str]:
     for each in result.asked:
         if each.failure is not None:
             yield f"{each.commit.short} cannot be launched, and is skipped: {each.failure}"
+    for culprit in result.culprits:
+        if culprit.compare is not None:
+            yield f"The commits of {culprit.commits[-1].short}: {culprit.compare}"
     if any(culprit.untestable for culprit in result.culprits):
         yield "The same command tries those beside the step once more."
     if result.line.merges:
@@ -245,6 +252,8 @@ def _next_command(result: BisectResult) -> str | None:
     It is no duel of both ends: that is what the search began with.
     """
     if result.outcome == "found":
+        if result.line.what == "version":
+            return None  # its commits are not in this repository
         first = result.culprits[0]
         if len(first.commits) == 1:
             return f"git show {first.commits[0].short}"
@@ -254,4 +263,6 @@ def _next_command(result: BisectResult) -> str | None:
     if result.outcome == "not slower":
         return "ddp-perf doctor" if result.duel.outcome is DuelOutcome.UNDECIDED else None
     good, bad = result.line.commits[0].short, result.line.commits[-1].short
+    if result.line.what == "version":
+        return f"ddp-perf bisect --torch {good}..{bad} --case {result.case_id}"
     return f"ddp-perf bisect --good {good} --bad {bad} --case {result.case_id}"

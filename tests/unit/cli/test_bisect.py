@@ -48,3 +48,10 @@ def test_what_cannot_be_searched_is_refused(bisect, options, said):
 
     assert code == 4
     assert said in error
+
+
+def test_versions_of_torch_are_no_commits_too(bisect):
+    code, error = bisect(torch="2.11.0..2.13.0")
+
+    assert code == 4
+    assert "--torch has both ends; leave --good, --bad" in error
