@@ -20,9 +20,9 @@ def bisect(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give --good and --bad for commits, or --good-env and --bad-env"),
-        (["--good-env", "env:A=1"], "give --good and --bad for commits, or"),
-        (["--good", "main", "--bad-env", "env:A=1"], "give --good and --bad for commits, or"),
+        ([], "give --good and --bad for commits, --torch, or --good-env and --bad-env"),
+        (["--good-env", "env:A=1"], "give --good and --bad for commits, --torch, or"),
+        (["--good", "main", "--bad-env", "env:A=1"], "give --good and --bad for commits, --torch, or"),
         (
             ["--good-env", "env:A=1 env:B=1", "--bad-env", "env:A=2"],
             "'env:A=1 env:B=1' is not an environment; write python:",
