@@ -42,6 +42,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     driver: str | None
     blas: str | None
     commit: str | None = None
+    branch: str | None = None  # None: no branch is checked out, and no CI system names one
     # Git's name of all files together; of equal names the files are equal. None: it is unknown.
     tree: str | None = None
     packages: dict[str, str] = {}  # versions of those that ranks import, and of what these need
@@ -49,7 +50,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def conditions(self) -> dict[str, str | int | float | None]:
         """Return every field, environment variable, package and transport, by name."""
         fields = msgspec.structs.asdict(self)
-        del fields["variables"], fields["transports"], fields["packages"], fields["tree"]
+        for name in ("variables", "transports", "packages", "tree", "branch"):
+            del fields[name]
         used = {f"NCCL's transport of {ranks}": name for ranks, name in self.transports.items()}
         packages = {f"package {name}": version for name, version in self.packages.items()}
         return {**fields, **self.variables, **packages, **used}

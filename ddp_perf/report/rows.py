@@ -47,6 +47,8 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: str
     date: str  # ISO 8601, UTC
     commit: str | None
+    branch: str | None
+    host: str
     workload: str
     strategy: str
     precision: str | None  # None: a script chooses it
@@ -180,6 +182,8 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
         accelerator=environment.accelerator,
         date=result.date,
         commit=environment.commit,
+        branch=environment.branch,
+        host=environment.host,
         workload=case.workload,
         strategy=case.strategy,
         precision=case.precision,

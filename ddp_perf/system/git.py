@@ -68,6 +68,17 @@ def ask_git(
     )
 
 
+def branch_of(directory: Path, *, timeout_s: float = 10) -> str | None:
+    """Return the branch that is checked out in ``directory``; None: there is none, or no git."""
+    try:
+        found = ask_git(
+            directory, "symbolic-ref", "--short", "--quiet", "HEAD", timeout_s=timeout_s
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
 def head_of(directory: Path, *, timeout_s: float = 10) -> Head | None:
     """Return the commit in ``directory``; None: there is no git, no repository, or no commit."""
     try:

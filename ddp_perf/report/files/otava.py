@@ -13,16 +13,19 @@ import yaml
 
 from ddp_perf.report.rows import CaseRow
 
+_ATTRIBUTES = ("commit", "branch", "host")
+
 
 def otava_csv(rows: Sequence[CaseRow]) -> str:
-    """Return a heading and one line: date, commit, and the typical step of each case in ms."""
+    """Return a heading and one line: date and origin, and the typical step of each case in ms."""
     measured = _measured(rows)
     file = io.StringIO(newline="")
     writer = csv.writer(file)
-    writer.writerow(["time", "commit", *measured])
+    writer.writerow(["time", *_ATTRIBUTES, *measured])
     if rows:
         steps = [f"{row.step_s * 1e3:.6g}" for row in measured.values() if row.step_s]
-        writer.writerow([rows[0].date, rows[0].commit or "unknown", *steps])
+        about = [getattr(rows[0], name) or "unknown" for name in _ATTRIBUTES]
+        writer.writerow([rows[0].date, *about, *steps])
     return file.getvalue()
 
 
@@ -33,7 +36,7 @@ def otava_yaml(rows: Sequence[CaseRow]) -> str:
         "type": "csv",
         "file": "otava.csv",
         "time_column": "time",
-        "attributes": ["commit"],
+        "attributes": [*_ATTRIBUTES],
         "metrics": metrics,
     }
     return yaml.safe_dump({"tests": {"ddp-perf": test}}, sort_keys=False, allow_unicode=True)

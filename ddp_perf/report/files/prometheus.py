@@ -6,7 +6,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.report.verdicts import Status
@@ -64,7 +64,29 @@ def prometheus_text(rows: Sequence[CaseRow]) -> str:
         for row in rows:
             if (value := value_of(row)) is not None:
                 lines.append(f"ddp_perf_{name}{{{_labels(row)}}} {value!r}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_origins(rows)]) + "\n"
+
+
+def _origins(rows: Sequence[CaseRow]) -> list[str]:
+    """Return the origin of each suite, as labels of a gauge of its own.
+
+    As labels of every gauge they would begin a new series with each commit.
+    """
+    origins = {
+        row.suite: {
+            "suite": row.suite,
+            "accelerator": row.accelerator,
+            "commit": row.commit or "",
+            "branch": row.branch or "",
+            "host": row.host,
+        }
+        for row in rows
+    }
+    return [
+        "# HELP ddp_perf_session_info What was measured, and where.",
+        "# TYPE ddp_perf_session_info gauge",
+        *(f"ddp_perf_session_info{{{_text_of(labels)}}} 1" for labels in origins.values()),
+    ]
 
 
 def _labels(row: CaseRow) -> str:
@@ -74,6 +96,10 @@ def _labels(row: CaseRow) -> str:
         "accelerator": row.accelerator,
         "unit": row.unit or "",
     }
+    return _text_of(labels)
+
+
+def _text_of(labels: Mapping[str, str]) -> str:
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 

@@ -20,7 +20,7 @@ from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS, hardware_of
 from ddp_perf.system.gpu.torch_builds import misfit
-from ddp_perf.system.host.host import current_commit
+from ddp_perf.system.host.host import current_branch, current_commit
 from ddp_perf.system.variables import LIBRARY_PATH, training_variables
 
 
@@ -55,6 +55,7 @@ def describe_environment(
         driver=capacity.machine.driver if on_gpu else None,
         blas=runtime.blas,
         commit=current_commit(directory),
+        branch=current_branch(directory),
         variables=_variables(capacity, tier),
         **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
     )

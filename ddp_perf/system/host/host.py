@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.system.git import head_of
+from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
 
 
@@ -69,6 +69,16 @@ def cpu_slug(pool: str | None = None, host: Host | None = None) -> str:
 
 def host_name() -> str:
     return socket.gethostname()
+
+
+# Where a CI system, which checks out a commit alone, names its branch: the first that is set.
+_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+
+
+def current_branch(directory: Path) -> str | None:
+    """Return the branch in ``directory``, or that of the CI job; None: there is none."""
+    named = (os.environ.get(name) for name in _BRANCH_VARIABLES)
+    return branch_of(directory) or next(filter(None, named), None)
 
 
 def current_commit(directory: Path) -> str | None:

@@ -22,7 +22,10 @@ def bisect(*arguments):
     [
         ([], "give --good and --bad for commits, --torch, or --good-env and --bad-env"),
         (["--good-env", "env:A=1"], "give --good and --bad for commits, --torch, or"),
-        (["--good", "main", "--bad-env", "env:A=1"], "give --good and --bad for commits, --torch, or"),
+        (
+            ["--good", "main", "--bad-env", "env:A=1"],
+            "give --good and --bad for commits, --torch, or",
+        ),
         (
             ["--good-env", "env:A=1 env:B=1", "--bad-env", "env:A=2"],
             "'env:A=1 env:B=1' is not an environment; write python:",

@@ -56,7 +56,26 @@ def metrics(text):
         (sample.name, sample.labels["case"]): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
+        if "case" in sample.labels
     }
+
+
+def test_every_file_of_other_tools_that_can_has_commit_branch_and_host(summary):
+    first = {"commit": "0123456789ab", "branch": "wider-layers", "host": "node7"}
+    rows = [msgspec.structs.replace(row, **first) for row in summary.rows]
+
+    heading, figures = csv.reader(io.StringIO(otava_csv(rows)))
+    assert dict(zip(heading, figures, strict=True)).items() >= first.items()
+    assert yaml.safe_load(otava_yaml(rows))["tests"]["ddp-perf"]["attributes"] == [*first]
+    (entry, *_) = json.loads(action_benchmark_json(rows))
+    assert entry["extra"].endswith("\ncommit 0123456789ab, branch wider-layers, host node7")
+    (info,) = [
+        sample.labels
+        for family in text_string_to_metric_families(prometheus_text(rows))
+        for sample in family.samples
+        if sample.name == "ddp_perf_session_info"
+    ]
+    assert info.items() >= {**first, "suite": "quick"}.items()
 
 
 def test_every_format_has_the_same_step_time_for_the_same_cases(summary):
@@ -72,7 +91,7 @@ def test_every_format_has_the_same_step_time_for_the_same_cases(summary):
             for name, measures in json.loads(bencher_json(summary.rows)).items()
         },
         "otava": {
-            name[6:]: float(value) for name, value in zip(heading[2:], figures[2:], strict=True)
+            name[6:]: float(value) for name, value in zip(heading[4:], figures[4:], strict=True)
         },
         "prometheus": {
             case: 1e3 * value
@@ -100,7 +119,7 @@ def test_hostile_text_is_read_back_from_csv_unchanged(hostile):
     heading, _ = csv.reader(io.StringIO(otava_csv(hostile.rows), newline=""))
 
     assert row["case"] == f"mlp-{HOSTILE}"
-    assert heading[2] == f"../{HOSTILE}/mlp-{HOSTILE}"
+    assert heading[4] == f"../{HOSTILE}/mlp-{HOSTILE}"
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
@@ -147,7 +166,7 @@ def test_every_format_accepts_no_rows():
     nothing = report_summary([], complete=True)
 
     assert len(summary_csv(nothing.rows).splitlines()) == 1
-    assert otava_csv(nothing.rows) == "time,commit\r\n"
+    assert otava_csv(nothing.rows) == "time,commit,branch,host\r\n"
     assert json.loads(bencher_json(nothing.rows)) == {}
     assert json.loads(action_benchmark_json(nothing.rows)) == []
     assert metrics(prometheus_text(nothing.rows)) == {}

@@ -9,7 +9,13 @@ import subprocess
 import pytest
 
 from ddp_perf.system.host import host
-from ddp_perf.system.host.host import allowed_cores, cpu_name, cpu_slug, current_commit
+from ddp_perf.system.host.host import (
+    allowed_cores,
+    cpu_name,
+    cpu_slug,
+    current_branch,
+    current_commit,
+)
 
 
 def test_the_allowed_cores_are_those_of_this_process():
@@ -96,3 +102,28 @@ def test_the_commit_is_none_without_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert current_commit(tmp_path) is None
+
+
+def test_the_branch_is_the_one_that_is_checked_out(repository, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_REF_NAME", "of-the-job")
+    repository("init", "--initial-branch=wider-layers")
+    repository("commit", "--allow-empty", "--message", "first")
+
+    assert current_branch(tmp_path) == "wider-layers"
+
+    repository("checkout", "--detach")  # as CI systems do
+    assert current_branch(tmp_path) == "of-the-job"
+
+
+def test_a_pull_request_has_the_branch_that_it_is_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_REF_NAME", "12/merge")
+    monkeypatch.setenv("GITHUB_HEAD_REF", "wider-layers")
+
+    assert current_branch(tmp_path) == "wider-layers"
+
+
+def test_without_a_branch_there_is_none(tmp_path, monkeypatch):
+    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert current_branch(tmp_path) is None
