@@ -136,7 +136,12 @@ def test_over_nodes_too(launcher, changes, nodes):
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("cpu_quick", 256), ("cpu/resnet50_scaling", 8), ("cpu/fsdp_scaling", 64)]
+    ("name", "ranks"),
+    [
+        ("cpu_quick", 256),
+        pytest.param("cpu/resnet50_scaling", 8, marks=pytest.mark.slow),
+        ("cpu/fsdp_scaling", 64),
+    ],
 )
 def test_the_file_states_what_any_number_of_ranks_does(launcher, shipped, name, ranks):
     (case,) = suite(name, world_sizes=(ranks,), batch_sizes=(4,))

@@ -102,6 +102,7 @@ def test_the_second_session_decides_memory_and_structure_and_states_what_it_rule
         assert all(line in " ".join(shown.split()) for line in lines)
 
 
+@pytest.mark.usefixtures("played_ranks")
 def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results(
     project, monkeypatch
 ):
