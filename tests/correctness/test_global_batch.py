@@ -46,8 +46,8 @@ def shipped():
         if case.trains and case.world_size > 1 and case.technique not in SWEPT and key not in seen:
             seen.add(key)
             short = msgspec.structs.replace(comparable(case), schedule=SHORT)
-            fast = case.technique is None and case.workload in ("mlp", "gpt")
-            marks = [] if fast else [pytest.mark.slow]
+            small = case.workload == "mlp" or (case.workload == "gpt" and case.fsdp is not None)
+            marks = [] if small and case.technique is None else [pytest.mark.slow]
             yield pytest.param(short, id=f"{case.suite}-{case.id}", marks=marks)
 
 
