@@ -36,8 +36,8 @@ SHORT = Schedule(
 def shipped():
     """Yield the cases of several ranks of all CPU suites, with the first batch size of each.
 
-    Those of the MLP, and the smallest one of FSDP, are fast; ``test_hooks.py`` and others train each
-    technique in short.
+    Those of the MLP, and the smallest one of FSDP, are fast; ``test_hooks.py`` and others train
+    each technique in short.
     """
     seen = set()
     for case in load_cases(SUITES, Overrides()):
