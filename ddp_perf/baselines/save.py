@@ -79,7 +79,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 def check_reason(reason: str) -> None:
     """Refuse the … of an advised command, and any text without a word. Raises BaselineError."""
     if not any(character.isalnum() for character in reason):
-        raise BaselineError(f"the reason {reason!r} has no word: state why")
+        raise BaselineError(f"{reason!r} has no word: state why")
 
 
 def refusal(new: NewSession) -> str | None:

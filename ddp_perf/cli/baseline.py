@@ -142,7 +142,7 @@ def promote(
     if (reason is not None) != (mode == "accept"):
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     if reason is not None:
-        check_reason(reason)
+        _check_reason(reason)
     store = BaselineStore(directory)
     promoted = [
         promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
@@ -181,7 +181,7 @@ def ack(
     """
     now = datetime.datetime.now(datetime.timezone.utc)
     day = _last_day(until, now.date())
-    check_reason(reason)
+    _check_reason(reason)
     metrics = metric or [STEP_TIME.name]
     if at_most is not None and (results is not None or not set(EXACT).isdisjoint(metrics)):
         raise typer.BadParameter("--at-most: is of times, and without --results")
@@ -240,6 +240,13 @@ def _check_case(case: str, baselines: list[Baseline]) -> None:
     known = {name for found in baselines for name in found.cases}
     if case not in known:
         raise BaselineError(f"no baseline has a case {case!r}{did_you_mean(case, known)}")
+
+
+def _check_reason(reason: str) -> None:
+    try:
+        check_reason(reason)
+    except BaselineError as error:
+        raise BaselineError(f"--reason: {error}") from None
 
 
 def _mode(text: str) -> SaveMode:

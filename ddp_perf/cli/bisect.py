@@ -182,7 +182,8 @@ class _Search:
             try:
                 turn = turns.turn(place)
             except (SideError, ConfigError) as error:
-                raise type(error)(f"{option}: {error}") from None
+                named = "--torch" if self._line.what == "version" else option
+                raise type(error)(f"{named}: {error}") from None
         runtime = turn.launcher.runtime(turn.case)
         check_runtime(turn.case.tier, runtime, self._capacity.machine)
         return turn

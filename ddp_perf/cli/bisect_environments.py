@@ -35,7 +35,7 @@ def bisect_environments(
     """Find what makes environment ``bad`` slower than ``good``, print it, and exit.
 
     ``confidence`` is that none of the probes of one culprit finds a slow-down that is not there.
-    The exit codes are those of the command: 0 if every culprit is found, 2 if not.
+    The exit codes are those of the command: 0 if every culprit is found, 75 if not.
     """
     check_can_launch()
     root, capacity = Path.cwd(), find_capacity()

@@ -20,16 +20,19 @@ _OURS = ("--jobid", "--nodelist", "--nodes", "--ntasks", "--output", "--error", 
 _OURS_SHORT = ("-N", "-n", "-w", "-o", "-e", "-i")
 
 
-def read_cluster_file(path: Path, environ: Mapping[str, str] = os.environ) -> Cluster:
+def read_cluster_file(
+    path: Path, environ: Mapping[str, str] = os.environ, *, launcher: str | None = None
+) -> Cluster:
     """Return what a cluster file describes. Raises ConfigError with the file and the key.
 
     ``nnodes`` is by default the number of ``hosts``, or of the nodes of the Slurm job that this
-    process is in. A pod template is sought beside the file.
+    process is in, if the ``launcher`` of the command line, or else that of the file, is Slurm. A
+    pod template is sought beside the file.
     """
     try:
         fields = read_yaml(path)
         try:
-            cluster = msgspec.convert(_with_nodes(fields, environ), Cluster)
+            cluster = msgspec.convert(_with_nodes(fields, environ, launcher), Cluster)
         except msgspec.ValidationError as error:
             raise ConfigError(describe_error(error, Cluster, fields)) from None
         _check(cluster)
@@ -41,12 +44,12 @@ def read_cluster_file(path: Path, environ: Mapping[str, str] = os.environ) -> Cl
     return cluster
 
 
-def _with_nodes(fields: Any, environ: Mapping[str, str]) -> Any:
+def _with_nodes(fields: Any, environ: Mapping[str, str], launcher: str | None) -> Any:
     if not isinstance(fields, dict) or "nnodes" in fields:
         return fields
     hosts = fields.get("hosts")
     nodes = len(hosts) if isinstance(hosts, list) else 0
-    if fields.get("launcher") == "slurm":
+    if (launcher or fields.get("launcher")) == "slurm":
         nodes = int(environ.get("SLURM_JOB_NUM_NODES", "1"))
     return {**fields, "nnodes": nodes or 1}
 
@@ -69,8 +72,8 @@ def _check(cluster: Cluster) -> None:
             f"rdzv_endpoint: {cluster.endpoint!r} is not of the form HOST:PORT, as in node1:29400"
         )
     for argument in cluster.srun_args:
-        name = argument.partition("=")[0]
-        if name in _OURS or argument[:2] in _OURS_SHORT:
+        name = argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+        if name in (*_OURS, *_OURS_SHORT):
             raise ConfigError(f"srun_args: each launch sets {name}; remove it")
 
 

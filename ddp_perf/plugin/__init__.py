@@ -6,15 +6,19 @@ nothing, reads nothing, and registers nothing until the project or the command n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 _USED = pytest.StashKey[bool]()
 # A word of a command that names the suite: an option, or this plugin after -p.
-_NAMES_SUITE = re.compile(r"--ddp|(-p)?ddp_perf\.plugin$")
+_NAMES_SUITE = re.compile(r"--ddp[-_]|(-p)?ddp_perf\.plugin$")
 # The keys of an ini file. A default is applied later: whether one is set is what tells.
 _KEYS: dict[str, tuple[Literal["string", "bool"], str]] = {
     "ddp_configs": ("string", "directory of suite files (default: bench_configs)"),
@@ -38,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     for key, (kind, text) in _KEYS.items():
         parser.addini(key, text, type=kind, default=None)
     config: pytest.Config = pluginmanager.getplugin("pytestconfig")
-    words = [str(word) for word in config.invocation_params.args]
+    words = [*_written_out(map(str, config.invocation_params.args))]
     used = config.stash[_USED] = _is_used(config, words)
     if used or not {"-h", "--help"}.isdisjoint(words):
         from ddp_perf.plugin.packages import require_packages
@@ -51,10 +55,27 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         parser.extra_info["--save-baseline"] = _REMEDY
 
 
+def _written_out(words: Iterable[str]) -> Iterator[str]:
+    """Yield the words of the command line; those of a file for one that begins with @."""
+    for word in words:
+        if word.startswith("@"):
+            with contextlib.suppress(OSError):  # pytest refuses it
+                yield from Path(word[1:]).read_text(encoding="utf-8").splitlines()
+        else:
+            yield word
+
+
+def is_named_by_project(config: pytest.Config) -> bool:
+    """Return whether the ini file alone, and so every command in the project, loads the suite."""
+    named = any(map(_NAMES_SUITE.match, config.getini("addopts")))
+    return named or any(config.getini(key) is not None for key in _KEYS)
+
+
 def _is_used(config: pytest.Config, words: list[str]) -> bool:
     """Return whether the ini file, or -o, has a key of the suite, or the command a word of it."""
+    variable = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     try:
-        words = [*words, *config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split()]
+        words = [*words, *config.getini("addopts"), *variable]
     except ValueError:  # no ini file was read yet: pytest.main has this plugin as an argument
         return True
     is_set = any(config.getini(key) is not None for key in _KEYS)
@@ -68,6 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(hooks)
 
 
+@pytest.hookimpl(trylast=True)  # once the marks of the test have their arguments
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Name the remedy where a test asks for the suite in a project that does not name it."""
     if metafunc.config.stash[_USED]:

@@ -37,6 +37,6 @@ def read_cluster(config: pytest.Config) -> Cluster:
     if path is None:
         return Cluster()
     try:
-        return read_cluster_file(path)
+        return read_cluster_file(path, launcher=config.getoption("ddp_launcher"))
     except ConfigError as error:
         raise pytest.UsageError(f"--ddp-cluster: {error}") from None

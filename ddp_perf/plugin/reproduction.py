@@ -14,6 +14,7 @@ from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.secrets import without_passwords
+from ddp_perf.plugin import is_named_by_project
 from ddp_perf.plugin.items import asserted_metric, case_of
 from ddp_perf.plugin.option_values import REPLAY
 from ddp_perf.plugin.rootdir import PATH_OPTIONS
@@ -108,7 +109,10 @@ def _command_of(item: pytest.Item, config: pytest.Config) -> str:
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())
     # The script chose the environment; a shell in which it was started need not have it on PATH.
     program = ".venv/bin/pytest" if SCRIPT in os.environ else "pytest"
-    return before + shlex.join([program, "-m", "perf", node, *_work_arguments(config)])
+    arguments = _work_arguments(config)
+    if not arguments and not is_named_by_project(config):
+        arguments = ["-p", "ddp_perf.plugin"]
+    return before + shlex.join([program, "-m", "perf", node, *arguments])
 
 
 def _work_arguments(config: pytest.Config) -> list[str]:

@@ -138,7 +138,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.UNDECIDED and verdict.more_launches and not is_waiting(finding):
         many = finding.launches + (verdict.likely_launches or verdict.more_launches)
-        return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
+        return "measure more launches", f"{case} --ddp-launches={many}"
     if outcome is Outcome.SUSPECT:
         when = _apart(result, finding)
         return f"see whether a further session agrees{when}", _again(result, _APPEND)

@@ -82,7 +82,9 @@ class CommitSearch:
 
         Raises LaunchError if good or bad fails, ResultsError if the log cannot be written.
         """
-        if len(self._question.suspects) > 1:
+        # The only commit that changes what the case does is to blame if bad is slower. Of a version
+        # that is the question.
+        if len(self._question.suspects) > 1 or self._line.what == "version":
             self._count_first(until)
             run_bisect(
                 self._question,

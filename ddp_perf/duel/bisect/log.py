@@ -10,6 +10,7 @@ import msgspec
 
 from ddp_perf.core.environment import Environment
 from ddp_perf.duel.bisect.commits import CommitLine
+from ddp_perf.duel.environments.conditions import digest_of_sources
 from ddp_perf.duel.search_log import Conditions, SearchLog
 from ddp_perf.duel.sides.cache import cache_shelf
 
@@ -54,4 +55,7 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Bisect
     }
     if line.what == "commit":
         conditions["commit"] = None  # it is that of the user's tree, which is not measured
+    else:  # a launch is known by the place of its version, and the index may have others by now
+        conditions["versions"] = " ".join(commit.short for commit in line.commits)
+        conditions["sources of the project"] = digest_of_sources(Path(line.repository))
     return BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)

@@ -73,7 +73,7 @@ def bisect_result(
     log: str,
 ) -> BisectResult:
     """Return what is known without a launch, or what the launches show, without counts of work."""
-    known = len(question.suspects) < 2
+    known = line.what == "commit" and len(question.suspects) < 2
     now = standing(question, () if known else launches, ended=True)
     found = levels(now.readings)
     result = BisectResult(

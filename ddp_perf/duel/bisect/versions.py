@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.result import BisectResult, CommitCulprit
 from ddp_perf.duel.sides.interpreter import output_of
 from ddp_perf.duel.sides.requirements import parse_requirements
-from ddp_perf.duel.sides.virtual_environment import installed
+from ddp_perf.duel.sides.virtual_environment import installed, is_installed
 from ddp_perf.errors import SideError
 
 _COMPARE = "https://github.com/pytorch/pytorch/compare"
@@ -33,6 +34,8 @@ def version_line(directory: Path, ends: str) -> CommitLine:
     if not separator:
         raise SideError(f"--torch: {ends!r} is not GOOD..BAD, as in 2.11.0..2.13.0")
     first, last = _parsed(good), _parsed(bad)
+    if first.local not in (None, last.local):
+        raise SideError(f"--torch: the build of {good} is not that of {bad}; name one build")
     if first >= last:
         raise SideError(f"--torch: {good} is not before {bad}: name the faster, older one first")
     found = _known(is_nightly=first.is_prerelease or last.is_prerelease)
@@ -42,15 +45,22 @@ def version_line(directory: Path, ends: str) -> CommitLine:
     ends_of_line = tuple(Version(end.public) for end in (first, last))
     for end in ends_of_line:
         if end not in builds:
-            raise SideError(
-                f"--torch: pip finds no torch=={end} for this Python; `{sys.executable} -m pip"
-                f" index versions torch` lists what there is, and {_NIGHTLY} has nightly builds"
-            )
+            raise SideError(f"--torch: {_why_missing(end, found)}")
     between = [build for at, build in builds.items() if ends_of_line[0] <= at <= ends_of_line[1]]
     return CommitLine(
         what="version",
         repository=str(directory.resolve()),
         commits=tuple(Commit(hash=f"torch=={version}", name=str(version)) for version in between),
+    )
+
+
+def _why_missing(end: Version, found: Sequence[Version]) -> str:
+    others = sorted({f"+{one.local}" for one in found if Version(one.public) == end})
+    if others:
+        return f"torch=={end} has the builds {', '.join(others)}; write one of them in BAD"
+    return (
+        f"pip finds no torch=={end} for this Python; `pip index versions torch` lists what there"
+        f" is, and {_NIGHTLY} has nightly builds"
     )
 
 
@@ -80,8 +90,8 @@ def _known(*, is_nightly: bool) -> list[Version]:
     except (ValueError, KeyError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise SideError(
-            f"--torch: needs pip 25.1 or later and an index with torch ({sys.executable} -m pip"
-            f" install --upgrade pip): {last}"
+            f"--torch: needs pip 25.1 or later ({sys.executable} -m ensurepip --upgrade, then -m"
+            f" pip install --upgrade pip) and an index with torch: {last}"
         ) from None
     return [Version(version) for version in listed]
 
@@ -100,9 +110,12 @@ def with_comparisons(result: BisectResult) -> BisectResult:
 
 
 def _commits_between(culprit: CommitCulprit) -> str | None:
+    ends = culprit.before.hash, culprit.commits[-1].hash
+    if not all(is_installed(parse_requirements(end)) for end in ends):
+        return None  # the cache has dropped one: no answer waits for a download
     try:
-        first, last = (_git_version(end.hash) for end in (culprit.before, culprit.commits[-1]))
-    except SideError:  # it was removed since: what was found stays
+        first, last = map(_git_version, ends)
+    except SideError:
         return None
     return f"{_COMPARE}/{first}...{last}"
 

@@ -35,12 +35,17 @@ def probe_conditions(
         "machine": machine,
         "packages of good": _of_packages(read_inventory(a.interpreter, a.environ)),
         "packages of bad": _of_packages(read_inventory(b.interpreter, b.environ)),
-        "sources of the project": _digest(_files(_sources(a.root))),
+        "sources of the project": digest_of_sources(a.root),
         "options of the case": _digest([msgspec.json.encode(case, order="sorted").decode()]),
         "rule": _digest([msgspec.json.encode(plan).decode()]),
         "ddp_perf": version("ddp-perf"),
         **training_variables(case.tier, os.environ),
     }
+
+
+def digest_of_sources(root: Path) -> str:
+    """Return a digest of the Python files of a project: they are what trains."""
+    return _digest(_files(_sources(root)))
 
 
 def _of_packages(inventory: Inventory) -> str:

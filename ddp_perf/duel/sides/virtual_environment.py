@@ -28,6 +28,7 @@ _SHOWN = ("Collecting ", "Downloading ", "Installing ")  # lines of pip that sho
 # These choose another place than the environment, or refuse to install into one.
 _PLACES = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PYTHONHOME")
 _SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+_LAST = 3  # lines of pip in an error
 _BEHIND = "ddp_perf_driver.pth"
 
 
@@ -134,9 +135,10 @@ def _install(
             raise
     if pip.returncode != 0:
         names = ", ".join(map(str, requirements))
+        said = [line for line in lines if line][-_LAST:] or ["it wrote nothing"]
+        listing = " and ".join(f"`pip index versions {one.name}`" for one in requirements)
         raise SideError(
-            f"{names}: pip cannot install it: {lines[-1] if lines else 'it wrote nothing'}"
-            f"\n`{sys.executable} -m pip index versions {requirements[0].name}` lists what there is"
+            f"{names}: pip cannot install it: {' / '.join(said)}\n{listing} lists what there is"
         )
 
 
@@ -146,7 +148,9 @@ def _distributions(interpreter: Path) -> dict[str, metadata.Distribution]:
     shown = output_of(str(interpreter), code, os.environ, failure="cannot be started")
     found: dict[str, metadata.Distribution] = {}
     for distribution in metadata.distributions(path=json.loads(shown)):
-        found.setdefault(canonicalize_name(distribution.name), distribution)
+        name: str | None = distribution.metadata["Name"]
+        if name is not None:  # else it is what is left of a package that was removed
+            found.setdefault(canonicalize_name(name), distribution)
     return found
 
 
@@ -173,11 +177,20 @@ def _conflicts(
     """Yield which packages need another version: torchvision of torch, say."""
     chosen = {requirement.name: found[requirement.name].version for requirement in requirements}
     for name, distribution in found.items():
-        for needed in map(packaging.requirements.Requirement, distribution.requires or ()):
+        for needed in _requirements(distribution):
             version = chosen.get(canonicalize_name(needed.name))
             applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
             if version and applies and not needed.specifier.contains(version, prereleases=True):
                 yield f"{name} {distribution.version} needs {needed.name}{needed.specifier}"
+
+
+def _requirements(
+    distribution: metadata.Distribution,
+) -> Iterator[packaging.requirements.Requirement]:
+    """Yield what a package requires, without what older tools wrote otherwise than is valid now."""
+    for text in distribution.requires or ():
+        with contextlib.suppress(packaging.requirements.InvalidRequirement):
+            yield packaging.requirements.Requirement(text)
 
 
 def _environ() -> Mapping[str, str]:

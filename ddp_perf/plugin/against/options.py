@@ -56,7 +56,10 @@ def read_against(config: pytest.Config) -> Against | None:
             raise pytest.UsageError("--ddp-touched: needs --ddp-against SIDE")
         return None
     if budget_s == 0:
-        raise pytest.UsageError("--ddp-budget with --ddp-against: 0 is too little for any launch")
+        raise pytest.UsageError(
+            "--ddp-budget with --ddp-against: 0 is too little for any launch;"
+            " give the duel a time, as in --ddp-budget=3m"
+        )
     if not side.strip():
         raise pytest.UsageError("--ddp-against: name a side, as in --ddp-against origin/main")
     for problem in _refused(config):

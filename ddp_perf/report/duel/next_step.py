@@ -64,7 +64,7 @@ def _again(duel: Duel, *cases: CaseDuel, budget_s: float | None = None) -> str:
     A pytest session is always repeated as a whole: its options made the cases.
     """
     if duel.command is not None:
-        budget = [] if budget_s is None else [f"--ddp-budget={budget_s:g}s"]
+        budget = [] if budget_s is None else [f"--ddp-budget={math.ceil(budget_s)}s"]
         return shlex.join([*shlex.split(duel.command), *budget])
     words = ["ddp-perf", "duel", duel.a.spec, duel.b.spec]
     for case in cases:

@@ -72,13 +72,17 @@ def host_name() -> str:
 
 
 # Where a CI system, which checks out a commit alone, names its branch: the first that is set.
-_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+_BRANCH_VARIABLES = (
+    *("GITHUB_HEAD_REF", "GITHUB_REF_NAME"),
+    *("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "CI_COMMIT_BRANCH"),
+)
 
 
 def current_branch(directory: Path) -> str | None:
     """Return the branch in ``directory``, or that of the CI job; None: there is none."""
-    named = (os.environ.get(name) for name in _BRANCH_VARIABLES)
-    return branch_of(directory) or next(filter(None, named), None)
+    if (branch := branch_of(directory)) or os.environ.get("GITHUB_REF_TYPE") == "tag":
+        return branch
+    return next(filter(None, map(os.environ.get, _BRANCH_VARIABLES)), None)
 
 
 def current_commit(directory: Path) -> str | None:

@@ -157,7 +157,7 @@ def test_promote_reports_what_is_left_out(results):
         ({"injections": ("compute:5%",)}, [], "ranks that --ddp-inject slowed give no baseline"),
         ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
         ({}, ["--reason", "x"], "--reason: --mode accept needs it"),
-        ({}, ["--mode", "accept", "--reason", "…"], "the reason '…' has no word"),
+        ({}, ["--mode", "accept", "--reason", "…"], "--reason: '…' has no word"),
         ({}, ["--mode", "always"], "'always' is not one of missing, append, accept"),
     ],
 )
@@ -176,7 +176,7 @@ def test_ack_refuses_a_reason_without_a_word(stored, reason):
     done = run("ack", CASE.id, "--reason", reason, *UNTIL)
 
     assert done.exit_code == 4
-    assert f"the reason {reason!r} has no word: state why" in done.stderr
+    assert f"--reason: {reason!r} has no word: state why" in done.stderr
     assert stored.read_bytes() == before
 
 

@@ -44,6 +44,14 @@ def test_the_nodes_of_slurm_are_those_of_the_job_unless_stated(read, text, nodes
     assert read(text, IN_A_JOB).nodes == nodes
 
 
+def test_the_launcher_of_the_command_line_comes_first(read, tmp_path):
+    read("nproc_per_node: 8")  # writes the file
+
+    path = tmp_path / "cluster.yaml"
+    assert read_cluster_file(path, IN_A_JOB, launcher="slurm").nodes == 4
+    assert read_cluster_file(path, IN_A_JOB).nodes == 1
+
+
 def test_outside_a_job_slurm_has_one_node_unless_stated(read):
     assert read("launcher: slurm").nodes == 1
 
@@ -78,7 +86,7 @@ def test_an_empty_table_is_this_machine(read):
         ("rdzv_endpoint: node1", "rdzv_endpoint: 'node1' is not of the form HOST:PORT"),
         ("rdzv_endpoint: 'node1:70000'", "rdzv_endpoint: 'node1:70000' is not"),
         ("srun_args: [--output=x]", "srun_args: each launch sets --output; remove it"),
-        ("srun_args: [-N2]", "srun_args: each launch sets -N2; remove it"),
+        ("srun_args: [-N2]", "srun_args: each launch sets -N; remove it"),
         ("hosts: [a, b", "not valid YAML"),
         ("- a", "the file: "),
         ("", "the file: "),

@@ -157,8 +157,8 @@ def test_save_mode_accept_is_read_with_its_reason(options):
     [
         (["--save-baseline=accept"], "--save-baseline=accept: needs --ddp-reason"),
         (["--save-baseline=accept", "--ddp-reason="], "needs --ddp-reason"),
-        (["--save-baseline=accept", "--ddp-reason=…"], "the reason '…' has no word"),
-        (["--save-baseline=accept", "--ddp-reason= ..."], "the reason ' ...' has no word"),
+        (["--save-baseline=accept", "--ddp-reason=…"], "--ddp-reason: '…' has no word"),
+        (["--save-baseline=accept", "--ddp-reason= ..."], "--ddp-reason: ' ...' has no word"),
         (["--save-baseline", "--ddp-reason=why"], "--ddp-reason: needs --save-baseline=accept"),
         (["--ddp-reason=why"], "--ddp-reason: needs --save-baseline=accept"),
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),

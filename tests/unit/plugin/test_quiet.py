@@ -97,6 +97,14 @@ def test_a_test_that_asks_for_the_suite_is_told_how_to_use_it(pytester, fixture)
     done.stdout.fnmatch_lines([f"*::test_of_mine asks for {fixture}: {REMEDY}"])
 
 
+def test_an_argument_of_that_name_is_theirs(pytester):
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('ddp_case', [1, 2])\ndef test_it(ddp_case): pass\n"
+    )
+
+    pytester.runpytest().assert_outcomes(passed=2)
+
+
 def test_saving_a_baseline_is_told_how_to_use_the_suite(pytester):
     done = pytester.runpytest("--save-baseline")
 
@@ -117,6 +125,8 @@ def test_saving_a_baseline_is_told_how_to_use_the_suite(pytester):
         ("", ("-p", "ddp_perf.plugin"), ""),
         ("", ("-pddp_perf.plugin",), ""),
         ("", (), "--ddp-steps=5"),
+        ("", (), "'--ddp-machine=pool'"),
+        ("", ("@options.txt",), ""),
     ],
 )
 def test_a_project_or_a_command_that_names_the_suite_has_all_of_it(
@@ -124,6 +134,7 @@ def test_a_project_or_a_command_that_names_the_suite_has_all_of_it(
 ):
     monkeypatch.setenv("PYTEST_ADDOPTS", variable)
     pytester.makeini(f"[pytest]\n{ini}\n")
+    (pytester.path / "options.txt").write_text("--ddp-steps=5\n")
 
     config = pytester.parseconfigure(*arguments)
 

@@ -18,7 +18,10 @@ CASE = make_case()
 def config(**given):
     options = {name: given.get(name.removeprefix("--ddp-").replace("-", "_")) for name in WORK}
     invocation = SimpleNamespace(dir=Path())
-    return SimpleNamespace(getoption=options.__getitem__, invocation_params=invocation)
+    ini = {"addopts": [], "ddp_configs": given.get("configs", "bench_configs")}
+    return SimpleNamespace(
+        getoption=options.__getitem__, getini=ini.get, invocation_params=invocation
+    )
 
 
 def item(node, metric, case=CASE):
@@ -46,6 +49,14 @@ def test_the_command_runs_the_step_time_test_of_a_case():
 
     assert command(items) == "pytest -m perf 'c.py::d[x]'"
     assert command(items[:1]) == "pytest -m perf 'a.py::b[x]'"
+
+
+def test_the_command_names_the_plugin_where_nothing_else_does():
+    items = [item("a.py::b", None)]
+
+    assert command(items, configs=None) == "pytest -m perf a.py::b -p ddp_perf.plugin"
+    steps = {"configs": None, "steps": 9}
+    assert command(items, **steps) == "pytest -m perf a.py::b --ddp-steps=9"
 
 
 def test_the_command_measures_each_node_only_if_that_was_asked_for():

@@ -53,7 +53,7 @@ def session(*findings, launches=3, **changes):
         (
             Outcome.UNDECIDED,
             {"target": TARGET, "launches": 5, "more_launches": 4},
-            f"{CASE} --ddp-launches=9 --ddp-budget=0",
+            f"{CASE} --ddp-launches=9",
         ),
         (Outcome.SUSPECT, {}, APPENDED),
         (Outcome.UNDECIDED, {"sessions": 1, "assumed_sd": 0.03}, APPENDED),
@@ -62,12 +62,12 @@ def session(*findings, launches=3, **changes):
         (
             Outcome.UNDECIDED,
             {"sessions": 8, "launches": 5, "more_launches": 4, "likely_launches": 11},
-            f"{CASE} --ddp-launches=16 --ddp-budget=0",
+            f"{CASE} --ddp-launches=16",
         ),
         (  # not even 100 more launches likely decide it, or the results file is older
             Outcome.UNDECIDED,
             {"sessions": 8, "launches": 5, "more_launches": 4},
-            f"{CASE} --ddp-launches=9 --ddp-budget=0",
+            f"{CASE} --ddp-launches=9",
         ),
     ],
 )

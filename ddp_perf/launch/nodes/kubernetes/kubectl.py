@@ -25,7 +25,7 @@ class Kubectl:
         program = shutil.which("kubectl")
         if program is None:
             raise LaunchError(
-                "--ddp-launcher kubernetes needs kubectl, and it is not on PATH;"
+                "launcher: kubernetes needs kubectl, and it is not on PATH;"
                 " https://kubernetes.io/docs/tasks/tools/ has it"
             )
         self._program = program

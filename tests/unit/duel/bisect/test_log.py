@@ -6,8 +6,11 @@ import contextlib
 
 import pytest
 
+from ddp_perf.duel.bisect import log as bisect_log
+from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.log import BisectLog, CommitLaunch
 from ddp_perf.errors import ResultsError
+from tests.builders import make_environment
 
 QUESTION = {"repository": "/r", "good": "a", "bad": "b", "case": "mlp"}
 HERE = {"host": "one", "torch": "2.13.0", "cuda": None}
@@ -104,3 +107,36 @@ def test_an_unreadable_file_of_other_conditions_does_not_matter(tmp_path, writte
 
     with open_log(tmp_path, conditions={**HERE, "torch": "2.14.0"}) as log:
         assert (log.launches, log.changed) == ([], [])
+
+
+@pytest.fixture
+def version_log(tmp_path, monkeypatch):
+    """``version_log("2.12.0", …)`` opens the log of a search over these versions."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "model.py").write_text("one = 1\n")
+
+    def open_it(*names):
+        commits = tuple(Commit(hash=f"torch=={name}", name=name) for name in names)
+        line = CommitLine(what="version", repository=str(tmp_path), commits=commits)
+        return contextlib.closing(bisect_log.open_log(line, "mlp", make_environment()))
+
+    return open_it
+
+
+def test_launches_of_another_list_of_versions_are_not_mixed(version_log):
+    with version_log("2.12.0", "2.13.0") as log:
+        log.append(LAUNCHES[1])
+    with version_log("2.12.0", "2.13.0") as log:
+        assert log.launches == [LAUNCHES[1]]
+
+    with version_log("2.12.0", "2.12.1", "2.13.0") as log:  # the index has one more
+        assert log.launches == []
+
+
+def test_launches_of_an_edited_tree_are_not_mixed_with_others(version_log, tmp_path):
+    with version_log("2.12.0", "2.13.0") as log:
+        log.append(LAUNCHES[1])
+    (tmp_path / "model.py").write_text("one = 1 + 0\n")
+
+    with version_log("2.12.0", "2.13.0") as log:
+        assert log.launches == []

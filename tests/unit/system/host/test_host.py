@@ -123,7 +123,11 @@ def test_a_pull_request_has_the_branch_that_it_is_from(tmp_path, monkeypatch):
 
 
 def test_without_a_branch_there_is_none(tmp_path, monkeypatch):
-    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME"):
+    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH"):
         monkeypatch.delenv(name, raising=False)
 
+    assert current_branch(tmp_path) is None
+
+    monkeypatch.setenv("GITHUB_REF_TYPE", "tag")
+    monkeypatch.setenv("GITHUB_REF_NAME", "v1.0")
     assert current_branch(tmp_path) is None

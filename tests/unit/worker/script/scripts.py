@@ -58,6 +58,11 @@ class Run:
         return self.steps.done
 
 
+# Groups live on: a model of DDP that is released after its group would end it, and torch then joins
+# threads that may wait for the GIL, which it holds.
+_ended: list[dist.ProcessGroup] = []
+
+
 @contextlib.contextmanager
 def destroyed_group() -> Iterator[None]:
     """Destroy the process group that the ``with`` block made, if any."""
@@ -65,4 +70,6 @@ def destroyed_group() -> Iterator[None]:
         yield
     finally:
         if dist.is_initialized():
+            assert dist.group.WORLD is not None
+            _ended.append(dist.group.WORLD)
             dist.destroy_process_group()
