@@ -36,8 +36,8 @@ SHORT = Schedule(
 def shipped():
     """Yield the cases of several ranks of all CPU suites, with the first batch size of each.
 
-    Those of the MLP, and the smallest one of FSDP, are fast; ``test_hooks.py`` and others train
-    each technique in short.
+    Those of the MLP are fast; ``test_fsdp.py``, ``test_hooks.py`` and others train FSDP and each
+    technique in short.
     """
     seen = set()
     for case in load_cases(SUITES, Overrides()):
@@ -46,8 +46,8 @@ def shipped():
         if case.trains and case.world_size > 1 and case.technique not in SWEPT and key not in seen:
             seen.add(key)
             short = msgspec.structs.replace(comparable(case), schedule=SHORT)
-            small = case.workload == "mlp" or (case.workload == "gpt" and case.fsdp is not None)
-            marks = [] if small and case.technique is None else [pytest.mark.slow]
+            fast = case.workload == "mlp" and case.technique is None
+            marks = [] if fast else [pytest.mark.slow]
             yield pytest.param(short, id=f"{case.suite}-{case.id}", marks=marks)
 
 

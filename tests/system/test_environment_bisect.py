@@ -91,6 +91,7 @@ def test_a_patched_package_is_found_among_five_differences(project, capfd):
     assert "To blame: pacing 1.0" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_environments_that_are_the_same_are_refused(project):
     good = make_environment(project / "a", "1.0", rounds=1)
 

@@ -49,6 +49,7 @@ def test_the_forkserver_serves_without_initialising_cuda(launcher, workload):
     assert (runtime.cuda, runtime.cudnn) == ("12.8", "91900")
 
 
+@pytest.mark.slow
 def test_a_forkserver_that_initialised_cuda_is_refused_in_one_line():
     with (
         launcher_on_one_gpu(INITIALISE_CUDA="1") as launcher,

@@ -172,6 +172,7 @@ def test_sigkill_of_the_driver_ends_what_runs_in_a_command(start, state):
     assert _all_end(descriptors, within_s=60)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_what_runs_in_a_command(start, tmp_path):
     driver, _, descriptors = start("training", 60, _COMMAND)
     driver.send_signal(signal.SIGINT)

@@ -308,6 +308,7 @@ def test_a_script_runs_under_torchrun_too(launch, tmp_path):
     assert ours == theirs - {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of torchrun's own process
 
 
+@pytest.mark.slow
 def test_launches_in_a_row_do_not_clash(launch):
     for _ in range(10):
         measured(launch("while True:\n    step()"))

@@ -48,6 +48,7 @@ def test_a_quiet_year_leaves_the_reference_and_the_newest_thirty():
         assert [bool(session.terms) for session in case.sessions] == [day < 5 for day in days]
 
 
+@pytest.mark.slow
 def test_a_slow_down_of_200_days_keeps_what_informs_and_its_first_days():
     for case in year_of_sessions(RED).cases.values():
         kept = {session.date for session in case.sessions}

@@ -30,6 +30,7 @@ def test_this_process_has_not_opened_cuda():
     assert not has_opened_cuda()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.__version__ < "2.7", reason="FSDP2 of this torch imports the compiler")
 def test_what_a_server_imports_before_its_preload_leaves_the_compiler_alone():
     """With a torch for CUDA the import of the compiler may ask for a device."""

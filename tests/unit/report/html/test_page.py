@@ -181,6 +181,7 @@ def test_verdicts_have_a_sign_beside_their_colour(page):
         assert re.search(rf'class="text {status}"[^>]*>{re.escape(sign)}&nbsp;', page.source)
 
 
+@pytest.mark.slow
 def test_work_and_size_of_a_page_are_proportional_to_its_cases():
     (few_calls, _), (many_calls, many_bytes) = (work_and_bytes(cases) for cases in (50, 200))
 
