@@ -65,7 +65,9 @@ def _parsed(path: Path, parse: Callable[..., Any]) -> Any:
         return parse(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"not valid YAML: {_one_line(error)}") from None
-    except (UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"cannot be read: {error}") from None
 
 

@@ -72,14 +72,12 @@ def is_named_by_project(config: pytest.Config) -> bool:
 
 
 def _is_used(config: pytest.Config, words: list[str]) -> bool:
-    """Return whether the ini file, or -o, has a key of the suite, or the command a word of it."""
+    """Return whether the project, -o, or a word of the command names the suite."""
     variable = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     try:
-        words = [*words, *config.getini("addopts"), *variable]
+        return is_named_by_project(config) or any(map(_NAMES_SUITE.match, [*words, *variable]))
     except ValueError:  # no ini file was read yet: pytest.main has this plugin as an argument
         return True
-    is_set = any(config.getini(key) is not None for key in _KEYS)
-    return is_set or any(map(_NAMES_SUITE.match, words))
 
 
 def pytest_configure(config: pytest.Config) -> None:

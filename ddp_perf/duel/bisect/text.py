@@ -84,11 +84,11 @@ def _answer(result: BisectResult) -> list[str]:
             return [_undecided(result), f"Bad is slower: {_duel(result)} ({result.why})."]
     if is_only(result):
         return [
-            f"{_named(result.culprits[0])} is {ONLY}. If bad is slower, it is to blame: nothing was"
-            " launched."
+            f"{_named(result, result.culprits[0])} is {ONLY}. If bad is slower, it is to blame:"
+            " nothing was launched."
         ]
     lines = [
-        f"{_named(culprit)}: {title} {_ratio_text(culprit.effect)}."
+        f"{_named(result, culprit)}: {title} {_ratio_text(culprit.effect)}."
         for culprit in result.culprits
         if culprit.effect is not None
     ]
@@ -106,17 +106,16 @@ def is_only(result: BisectResult) -> bool:
     return any(culprit.effect is None for culprit in result.culprits)
 
 
-def _named(culprit: CommitCulprit) -> str:
+def _named(result: BisectResult, culprit: CommitCulprit) -> str:
     if len(culprit.commits) == 1:
         return _commit_text(culprit.commits[0])
     first, last = culprit.commits[0], culprit.commits[-1]
-    what = "commit" if first.name is None else "version"
     untestable = (
         f", since {culprit.untestable} of them cannot be launched" if culprit.untestable else ""
     )
     return (
-        f"One of these {len(culprit.commits)} {what}s{untestable}, from {_commit_text(first)} to"
-        f" {_commit_text(last)}"
+        f"One of these {len(culprit.commits)} {result.line.what}s{untestable}, from"
+        f" {_commit_text(first)} to {_commit_text(last)}"
     )
 
 

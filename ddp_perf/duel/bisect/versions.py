@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +13,12 @@ from packaging.version import InvalidVersion, Version
 
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.result import BisectResult, CommitCulprit
-from ddp_perf.duel.sides.interpreter import output_of
+from ddp_perf.duel.sides.interpreter import output_of, run_interpreter
 from ddp_perf.duel.sides.requirements import parse_requirements
 from ddp_perf.duel.sides.virtual_environment import installed, is_installed
 from ddp_perf.errors import SideError
 
 _COMPARE = "https://github.com/pytorch/pytorch/compare"
-_INDEX_S = 120.0
 _NIGHTLY = "PIP_INDEX_URL=https://download.pytorch.org/whl/nightly/cu130"
 
 
@@ -73,18 +71,13 @@ def _parsed(text: str) -> Version:
 
 def _known(*, is_nightly: bool) -> list[Version]:
     """Return the versions that pip finds, each build for itself."""
-    command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--json"]
-    try:
-        done = subprocess.run(
-            [*command, *(["--pre"] if is_nightly else [])],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_INDEX_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise SideError(f"--torch: pip's index does not answer in {_INDEX_S:.0f} s") from None
+    arguments = ["-m", "pip", "index", "versions", "torch", "--json"]
+    done = run_interpreter(
+        sys.executable,
+        [*arguments, *(["--pre"] if is_nightly else [])],
+        os.environ,
+        failure="pip cannot list the versions of torch",
+    )
     try:
         listed = json.loads(done.stdout)["versions"]
     except (ValueError, KeyError, TypeError):

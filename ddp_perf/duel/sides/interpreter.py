@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddp_perf.errors import SideError
@@ -50,11 +50,16 @@ def check_interpreter(interpreter: str, environ: Mapping[str, str]) -> None:
     _run(interpreter, f"import {', '.join(RANK_PACKAGES)}", environ)
 
 
-def output_of(interpreter: str, code: str, environ: Mapping[str, str], *, failure: str) -> str:
-    """Run code in an interpreter and return what it prints. Raises SideError with ``failure``."""
+def run_interpreter(
+    interpreter: str, arguments: Sequence[str], environ: Mapping[str, str], *, failure: str
+) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter, and return how it ended.
+
+    Raises SideError with ``failure`` if it cannot be started, or does not answer.
+    """
     try:
-        done = subprocess.run(
-            [interpreter, "-c", code],
+        return subprocess.run(
+            [interpreter, *arguments],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -66,6 +71,11 @@ def output_of(interpreter: str, code: str, environ: Mapping[str, str], *, failur
         raise SideError(f"{interpreter}: {failure}: no answer in {_PATIENCE_S:.0f} s") from None
     except OSError as error:
         raise SideError(f"{interpreter}: {failure}: cannot be started: {error.strerror}") from None
+
+
+def output_of(interpreter: str, code: str, environ: Mapping[str, str], *, failure: str) -> str:
+    """Run code in an interpreter and return what it prints. Raises SideError with ``failure``."""
+    done = run_interpreter(interpreter, ("-c", code), environ, failure=failure)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise SideError(f"{interpreter}: {failure}: {reason}; repair it, or name another")
