@@ -15,7 +15,7 @@ from msgspec import Meta
 from ddp_perf.core.case import Case
 from ddp_perf.core.target import (
     BUS_BANDWIDTH,
-    EFFICIENCY,
+    EFFICIENCY_TARGET,
     EXPOSED,
     MFU,
     TARGET_SPECS,
@@ -165,7 +165,7 @@ def _refusals(figure: str, cases: Sequence[Case]) -> Iterator[str]:
         yield "no peak of a CPU is known; remove it from tier cpu"
     if figure == MFU.name and any(case.script is not None for case in cases):
         yield "a script chooses its precision, so its peak is unknown; remove it"
-    if figure == EFFICIENCY.name and all(case.single is None for case in cases):
+    if figure == EFFICIENCY_TARGET.name and all(case.single is None for case in cases):
         yield "it compares with one rank; add 1 to world_sizes"
     if figure == EXPOSED.name and any(c.strategy == "fsdp" and c.tier == "gpu" for c in cases):
         yield "FSDP on a GPU hides it in forward and backward; remove it, or bound the step_time"

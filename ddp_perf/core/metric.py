@@ -7,9 +7,8 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Case, Tier
-from ddp_perf.core.target import EFFICIENCY as EFFICIENCY_TARGET
+from ddp_perf.core.target import EFFICIENCY_TARGET, TARGET_SPECS, TargetSpec, target_metric
 from ddp_perf.core.target import PEAK_MEMORY as PEAK_MEMORY_TARGET
-from ddp_perf.core.target import TARGET_SPECS, TargetSpec, target_metric
 
 # NVML's energy counter is updated every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter). In
 # a shorter time the energy that is not counted yet would be several per cent of the total.

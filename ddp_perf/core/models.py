@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 Size = Annotated[int, Meta(ge=1)]
-Dataset = Literal["ag_news", "imdb"]
+TextDataset = Literal["ag_news", "imdb"]
 
 
 class MlpModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,8 @@ _FeedForward = Annotated[Size, Meta(description="Width of a layer's feed-forward
 _SequenceLength = Annotated[int, Meta(ge=2, description="Tokens of a sample.")]
 _Dropout = Annotated[float, Meta(ge=0, lt=1, description="Share of activations dropped.")]
 _Dataset = Annotated[
-    Dataset, Meta(description="The texts: ag_news (news, 4 classes) or imdb (reviews, 2 classes).")
+    TextDataset,
+    Meta(description="The texts: ag_news (news, 4 classes) or imdb (reviews, 2 classes)."),
 ]
 
 

@@ -22,7 +22,7 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     has_stalls: bool = False  # it contains every stall, as the mean step does
 
 
-EFFICIENCY = TargetSpec(
+EFFICIENCY_TARGET = TargetSpec(
     name="efficiency",
     title="efficiency",
     at_least=True,
@@ -72,7 +72,7 @@ BUS_BANDWIDTH = TargetSpec(
 )
 TARGET_SPECS = {
     spec.name: spec
-    for spec in (EFFICIENCY, EXPOSED, THROUGHPUT, STEP_TIME, MFU, PEAK_MEMORY, BUS_BANDWIDTH)
+    for spec in (EFFICIENCY_TARGET, EXPOSED, THROUGHPUT, STEP_TIME, MFU, PEAK_MEMORY, BUS_BANDWIDTH)
 }
 
 

@@ -14,7 +14,7 @@ from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
 
 _DYNAMIC = {"import_module", "__import__"}
 _RUNNING = {"exec", "run_path", "run_module", "spec_from_file_location"}
-_PACKAGE = "ddp_perf"  # it is not followed: a change of it touches every case
+_PACKAGE = "ddp_perf"  # ranks run its code, whatever they train
 _LIBRARIES = tuple(Path(sysconfig.get_paths()[n]) for n in ("stdlib", "purelib", "platlib"))
 
 

@@ -14,7 +14,7 @@ from ddp_perf.launch.launcher import Runtime
 from ddp_perf.work.collectives import disagreement
 
 
-class Counter(Protocol):
+class StepCounter(Protocol):
     """A launcher that can count a step: it runs one rank of a case alone."""
 
     def runtime(self, case: Case | None = None) -> Runtime:
@@ -31,7 +31,7 @@ class Counter(Protocol):
 
 
 def count_case(
-    case: Case, counter: Counter, import_paths: Sequence[str] = ()
+    case: Case, counter: StepCounter, import_paths: Sequence[str] = ()
 ) -> StepWork | LaunchFailure:
     """Return the counts of rank 0, or why the step cannot be counted.
 
@@ -64,7 +64,7 @@ def count_case(
     )
 
 
-def _count(request: CountRequest, counter: Counter) -> StepWork | LaunchFailure:
+def _count(request: CountRequest, counter: StepCounter) -> StepWork | LaunchFailure:
     """Return the counts, with values computed if the step raises without them."""
     dry = counter.count(request)
     if request.compute or not isinstance(dry, LaunchFailure) or dry.kind != "exception":

@@ -18,7 +18,7 @@ from ddp_perf.launch.environment import package_directory
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.work.baseline import WorkBaseline, merge_work
-from ddp_perf.work.counting import Counter, count_case
+from ddp_perf.work.counting import StepCounter, count_case
 from ddp_perf.work.judge import judge_work
 from ddp_perf.work.store import WorkStore
 from ddp_perf.work.values import CountedCase
@@ -39,7 +39,7 @@ class WorkSession:
 
     def __init__(
         self,
-        counter: Counter,
+        counter: StepCounter,
         store: WorkStore,
         *,
         root: Path,

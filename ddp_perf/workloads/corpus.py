@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.core.models import Dataset
+from ddp_perf.core.models import TextDataset
 from ddp_perf.errors import DataError
 
-CLASSES: dict[Dataset, int] = {"ag_news": 4, "imdb": 2}
-SAMPLES: dict[Dataset, int] = {"ag_news": 120_000, "imdb": 25_000}  # of the published train set
+CLASSES: dict[TextDataset, int] = {"ag_news": 4, "imdb": 2}
+SAMPLES: dict[TextDataset, int] = {"ag_news": 120_000, "imdb": 25_000}  # of the published train set
 
 
 class Text(NamedTuple):
@@ -40,7 +40,7 @@ def data_folder() -> Path:
     return Path(name)
 
 
-def read_texts(dataset: Dataset) -> Iterator[Text]:
+def read_texts(dataset: TextDataset) -> Iterator[Text]:
     """Yield the train set in the order of its files.
 
     Raises DataError with file and line if a file is broken.
@@ -56,11 +56,11 @@ def check_texts(cases: Iterable[Case]) -> None:
 
     Raises DataError if a file is broken, or has too few samples for one step of all ranks.
     """
-    counts: dict[Dataset, int] = {}
+    counts: dict[TextDataset, int] = {}
     for case in cases:
         if case.data.source != "files":
             continue
-        dataset: Dataset = case.model["dataset"]  # type: ignore[assignment]  # validated
+        dataset: TextDataset = case.model["dataset"]  # type: ignore[assignment]  # validated
         if dataset not in counts:
             counts[dataset] = _count(dataset)
         if counts[dataset] < case.samples_per_step:
@@ -70,7 +70,7 @@ def check_texts(cases: Iterable[Case]) -> None:
             )
 
 
-def _count(dataset: Dataset) -> int:
+def _count(dataset: TextDataset) -> int:
     try:
         return sum(1 for _ in read_texts(dataset))
     except OSError as error:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import DistilBertConfig
 from transformers.models.distilbert.modeling_distilbert import DistilBertForSequenceClassification
 
-from ddp_perf.core.models import Dataset
+from ddp_perf.core.models import TextDataset
 from ddp_perf.workloads.corpus import CLASSES
 from ddp_perf.workloads.text import PADDING, text_batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
@@ -22,7 +22,7 @@ from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 def build(
     context: BuildContext,
     *,
-    dataset: Dataset,
+    dataset: TextDataset,
     max_seq_len: int,
     vocab_size: int,
     d_model: int,

@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def text_batches(
-    context: BuildContext, dataset: models.Dataset, *, vocab_size: int, max_seq_len: int
+    context: BuildContext, dataset: models.TextDataset, *, vocab_size: int, max_seq_len: int
 ) -> Batch | Iterator[Batch]:
     """Return batches of tokens (batch, max_seq_len) and classes (batch,), both int64."""
     if context.data.source == "files":

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ddp_perf.core.models import Dataset
+from ddp_perf.core.models import TextDataset
 from ddp_perf.workloads.corpus import CLASSES
 from ddp_perf.workloads.text import PADDING, text_batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
@@ -53,7 +53,7 @@ class TextTransformer(nn.Module):
 def build(
     context: BuildContext,
     *,
-    dataset: Dataset,
+    dataset: TextDataset,
     max_seq_len: int,
     vocab_size: int,
     d_model: int,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ddp_perf.render.units import ABSENT, percent
 from ddp_perf.report.rows import CaseRow
 
-Column = tuple[str, Callable[[CaseRow], str]]
+FileColumn = tuple[str, Callable[[CaseRow], str]]
 
 
 def _or_dash(value: float | None, written: str) -> str:
@@ -20,7 +20,7 @@ def _interval(row: CaseRow) -> str:
     return f"{row.ratio_low:.3f} to {row.ratio_high:.3f}"
 
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[FileColumn, ...] = (
     ("case", lambda row: row.case),
     ("ranks", lambda row: str(row.ranks)),
     ("step ms", lambda row: _or_dash(row.step_s and row.step_s * 1e3, "{:.2f}")),

@@ -15,7 +15,7 @@ from ddp_perf.scaling.machines import CasePair, FigureName, MachinesSideBySide, 
 from ddp_perf.session.conclusion import Conclusion
 from ddp_perf.stats.interval import CONFIDENCE, Estimate
 
-SCHEMA_VERSION = 1
+MACHINES_SCHEMA_VERSION = 1
 _TITLES: dict[FigureName, tuple[str, float]] = {
     "step_s": ("step, ms", 1e3),
     "throughput": ("{unit} /s", 1),
@@ -27,7 +27,7 @@ _TITLES: dict[FigureName, tuple[str, float]] = {
 class MachinesFile(msgspec.Struct, frozen=True, kw_only=True):
     """Two machines side by side, without the content of the files."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = MACHINES_SCHEMA_VERSION
     conclusion: Conclusion = Conclusion.UNDECIDED  # of two machines there is no verdict
     old: tuple[str, ...]  # files, oldest session first
     new: tuple[str, ...]

@@ -24,7 +24,7 @@ from ddp_perf.system.host.network import (
 from ddp_perf.system.host.processes import family_cpu
 
 # The CPU time of a process that still runs is counted in ticks.
-_SHORTEST_S = 25 / TICKS_PER_S
+_SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
 
 
 class UseReading(msgspec.Struct, frozen=True, kw_only=True):

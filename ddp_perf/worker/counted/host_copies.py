@@ -17,7 +17,7 @@ import torch
 from ddp_perf.worker.counted.origin import Origin, origin_of
 
 _METHODS = ("cpu", "tolist", "numpy", "to")
-_USERS = (Origin.USER, Origin.WORKLOADS)
+_USERS = frozenset({Origin.USER, Origin.WORKLOADS})
 
 
 @contextlib.contextmanager
