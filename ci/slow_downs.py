@@ -1,6 +1,6 @@
 """Check that an injection slows the step by what was asked, on one tier of this machine.
 
-    python tests/quality/slow_downs.py [--tier cpu|gpu] [--json FILE]
+    python ci/slow_downs.py [--tier cpu|gpu] [--json FILE]
 
 Each round launches the case as it is and with each injection, in turn; the slow-down is the median
 of the rounds' ratios. Over two ranks, where the machine has them, a straggler must cost the step
@@ -36,7 +36,7 @@ SHARE_OFF = 0.25  # of what was asked: how far the measured slow-down may be off
 COMPUTE = {"compute:5%": 0.05, "compute:10%": 0.10, "compute:20%": 0.20}
 STRAGGLER, STRAGGLER_S = "straggler:1:5ms", 0.005
 EXTRA = "extra-allreduce:4096"
-BENCH_CONFIGS = Path(__file__).parents[2] / "bench_configs"
+BENCH_CONFIGS = Path(__file__).parents[1] / "bench_configs"
 # Steps of several milliseconds, that a GPU computes and a host only starts.
 SUITES: dict[Tier, tuple[str, int]] = {"cpu": ("cpu_quick", 128), "gpu": ("mlp_scaling", 4096)}
 
@@ -125,7 +125,7 @@ def _row(case: Case, text: str, asked: float, ratios: Sequence[float]) -> SlowDo
 
 
 def _extra(case: Case, plain: LaunchResult, slowed: LaunchResult) -> SlowDown:
-    before, after = (Counter(launch.ranks[0].structure.collectives) for launch in (plain, slowed))
+    before, after = _collectives(plain), _collectives(slowed)
     wanted = Counter([Collective(kind="all_reduce", dtype="float32", bytes=4096)])
     more = ", ".join(f"{n} {c.kind} of {c.bytes} bytes" for c, n in (after - before).items())
     return SlowDown(
@@ -135,6 +135,11 @@ def _extra(case: Case, plain: LaunchResult, slowed: LaunchResult) -> SlowDown:
         measured=more or "nothing more",
         holds=after - before == wanted and not before - after,
     )
+
+
+def _collectives(launch: LaunchResult) -> Counter[Collective]:
+    structure = launch.ranks[0].structure
+    return Counter(structure.collectives if structure else ())
 
 
 if __name__ == "__main__":

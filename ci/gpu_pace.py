@@ -1,6 +1,6 @@
 """Measure how long a launch takes on this machine's GPUs, at each number of ranks.
 
-    python tests/quality/gpu_pace.py FILE
+    python ci/gpu_pace.py FILE
 
 The limits of ``ci/gpu-proof`` follow it: a card may be twenty times slower than another, and a
 launch of eight ranks starts more slowly than one of one.
@@ -28,7 +28,7 @@ from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.lease import machine_lease
 
-SUITE = Path(__file__).parents[2] / "bench_configs" / "mlp_scaling.yaml"
+SUITE = Path(__file__).parents[1] / "bench_configs" / "mlp_scaling.yaml"
 LARGEST_BATCH = 4096
 
 

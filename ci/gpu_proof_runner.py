@@ -20,13 +20,13 @@ from typing import Literal
 from xml.etree import ElementTree
 
 import msgspec
+from gpu_pace import Pace
 
 from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.parent_death import die_with_parent
-from tests.quality.gpu_pace import Pace
 
 PYTHON = sys.executable
 PACE = "pace"  # the proof that the limits of the others follow

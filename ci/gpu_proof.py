@@ -11,16 +11,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
+from gpu_pace import LARGEST_BATCH, SUITE, Pace
+from gpu_proof_runner import CALIBRATED_S, PACE, PYTHON, Proof, ProofRunner, Reading
+from slow_downs import COMPUTE, ROUNDS, SlowDown
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.session.results_file import read_results
 from ddp_perf.system.gpu.gpus import find_gpus
-from tests.quality.gpu_pace import LARGEST_BATCH, SUITE, Pace
-from tests.quality.gpu_proof_runner import CALIBRATED_S, PACE, PYTHON, Proof, ProofRunner, Reading
-from tests.quality.slow_downs import COMPUTE, ROUNDS, SlowDown
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 START_S = 90.0  # Python, the collection of tests, and a server that imports torch
 DDP_PERF = (PYTHON, "-c", "from ddp_perf.cli.app import app; app()")
 PYTEST = (PYTHON, "-m", "pytest", "-m", "gpu", "--junitxml", "{out}/junit.xml")
@@ -143,7 +143,7 @@ PROOFS = (
         shows="a launch of every world size there is succeeds, and how long it takes",
         gpus=1,
         limit_s=600.0,  # a launch that hangs is ended before
-        command=(PYTHON, "tests/quality/gpu_pace.py", "{out}/pace.json"),
+        command=(PYTHON, "ci/gpu_pace.py", "{out}/pace.json"),
         read=read_pace,
     ),
     Proof(
@@ -210,7 +210,7 @@ PROOFS = (
         gpus=1,
         limit_s=START_S,
         launches={1: ROUNDS * (1 + len(COMPUTE)), 2: ROUNDS * 3},
-        command=(PYTHON, "tests/quality/slow_downs.py", "--json", "{out}/slow_downs.json"),
+        command=(PYTHON, "ci/slow_downs.py", "--json", "{out}/slow_downs.json"),
         read=read_slow_downs,
     ),
     Proof(
