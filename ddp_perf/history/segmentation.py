@@ -12,7 +12,7 @@ median of three), and each move is tested again with the correlation and varianc
 
 A series is looked at after each of its sessions, and a change that one of many looks finds by
 chance is mostly a few sessions at an end of the series. So α is small, and a level has six
-sessions at least. `tests/quality/drift.py` measures both rates: that of one look, and that of all
+sessions at least. `benchmarks/drift.py` measures both rates: that of one look, and that of all
 looks at a growing series.
 """
 

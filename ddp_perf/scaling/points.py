@@ -15,7 +15,7 @@ from ddp_perf.stats.robust import robust_sd
 # standard deviations. No law of a step is more exact than that either.
 UNSTATED_ERROR = 0.005
 # A law of strong scaling is less exact: the compute of a rank is no straight line of its batch.
-# Chosen on every second published curve, and checked on the others: tests/quality/strong_scaling.py
+# Chosen on every second published curve, and checked on the others: benchmarks/strong_scaling.py
 STRONG_ERROR = 0.02
 # The prior of the error weighs as much as one observation. If a law is wrong by more, the points
 # widen the error.

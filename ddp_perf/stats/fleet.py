@@ -227,7 +227,7 @@ def false_discoveries(chances: Sequence[float], rate: float) -> list[bool]:
     """Return which hypotheses are rejected at a false-discovery rate (Benjamini & Hochberg 1995).
 
     The k smallest chances are rejected, with the largest k at which the k-th is ``rate × k ÷ n`` at
-    most. Proved for independent chances; `tests/quality/fleet.py` measures it for offsets to one
+    most. Proved for independent chances; `benchmarks/fleet.py` measures it for offsets to one
     centre.
     """
     ordered = sorted(chances)

@@ -30,7 +30,7 @@ from scipy import special
 
 from ddp_perf.stats.robust import Floats
 
-TWO_STEPS = 0.1  # prior probability; tests/quality/commit_search.py has what it costs and finds
+TWO_STEPS = 0.1  # prior probability; benchmarks/commit_search.py has what it costs and finds
 # The level between the two steps. Below 0: first faster, then slower by more than all; above 1: a
 # part of the slow-down was taken back.
 _BETWEEN = (-0.5, 0.25, 0.5, 0.75, 1.5)

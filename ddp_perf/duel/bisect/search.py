@@ -2,7 +2,7 @@
 
 First good and bad are launched in pairs, until bad is shown to be slower. Then a commit is launched
 beside good and beside bad in turn. The median search has an eighth to a quarter fewer launches than
-with all three in one block (tests/quality/commit_search.py).
+with all three in one block (benchmarks/commit_search.py).
 """
 
 from __future__ import annotations

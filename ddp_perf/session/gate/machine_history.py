@@ -18,7 +18,7 @@ from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 
 # Hosts of a pool are assumed to differ by so many times as much as sessions of one machine
-# (tests/quality/pool.py).
+# (benchmarks/pool.py).
 _HOSTS_DIFFER = 2.0
 # Launches or sessions of another case that differ by more are a slow mode, or a move of its level,
 # and no spread. The cases' own tolerances are not stored, and may differ.

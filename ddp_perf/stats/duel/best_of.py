@@ -17,7 +17,7 @@ _SEED = 1
 _RESOLUTION = 1e-4  # of a log: figures that are equal do not show a smaller spread
 # The sd of the settings, on the log scale: 0.1 to 30 %, each order of size as likely. With a flat
 # prior instead, the best of eight seems sure where it is picked by its luck: of those stated at
-# 94 %, 66 % were the best (tests/quality/duel_choices.py).
+# 94 %, 66 % were the best (benchmarks/duel_choices.py).
 _SETTING_SDS = np.geomspace(0.001, 0.3, 24)
 _QUANTILES = (np.arange(64) + 0.5) / 64  # of the law of the noise
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-CALIBRATION_LAUNCHES = 6  # two more choose the worse one hardly less often (tests/quality/duel.py)
+CALIBRATION_LAUNCHES = 6  # two more choose the worse one hardly less often (benchmarks/duel.py)
 # CPU time decides if the spread of wall time is that much larger: then wall time takes half as
 # many pairs again. Below that, wall time is the better one, since it is what a user waits for.
 _CLEARLY = 1.25

@@ -100,7 +100,7 @@ def upper_session(degrees_of_freedom: float, level: float) -> float:
     """Return the upper quantile of a session's difference, in standard errors.
 
     It is that of Student's t, for a spread that is estimated, and at least that of the heavy tail
-    of sessions, however well the spread is known (``tests/quality/months.py`` measures it).
+    of sessions, however well the spread is known (``benchmarks/months.py`` measures it).
     """
     student = upper_t(degrees_of_freedom, level)
     return student if level >= _TAIL_LEVEL else max(student, upper_t(_TAIL_DF, level) / _TAIL_SCALE)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddp_perf.core.verdict import OPEN, Verdict
 
 # The second look, in launches of the first. Two looks find more than three, whose middle one costs
-# alpha and gives up early (tests/quality/looks.py); fewer than twice as many add too little.
+# alpha and gives up early (benchmarks/looks.py); fewer than twice as many add too little.
 _LEAST_MORE, _MOST_MORE = 2, 4
 
 

@@ -74,7 +74,7 @@ def sessions_to_decide(
     """Return how many more baseline sessions would decide a comparison that launches cannot.
 
     The ratio and the spread are assumed to stay as they are. They do not: the number shows whether
-    sessions may decide it, and no more (`tests/quality/predictions.py`). None: not even 100 more
+    sessions may decide it, and no more (`benchmarks/predictions.py`). None: not even 100 more
     would, or the spread of sessions is assumed, which shows nothing.
     """
     if errors.spread.assumed_sd is not None:

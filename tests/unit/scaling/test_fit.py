@@ -209,7 +209,7 @@ def test_unit_of_time_does_not_change_the_fit(factor, communication, latency):
 
 @pytest.mark.slow
 def test_ninety_percent_bands_contain_nine_in_ten_new_points():
-    """A short form of tests/quality/extrapolation.py: 99 % of such runs have 78 % at least."""
+    """A short form of benchmarks/extrapolation.py: 99 % of such runs have 78 % at least."""
     random = np.random.default_rng(0)
     held = 0
     for _ in range(60):

@@ -1,6 +1,6 @@
 """The split with HolisticTraceAnalysis 0.5.0's selection of events equals HTA's own figures.
 
-HTA computed the figures of the real traces; tests/quality/traces.py runs it again.
+HTA computed the figures of the real traces; benchmarks/traces.py runs it again.
 """
 
 from __future__ import annotations

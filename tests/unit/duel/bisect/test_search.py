@@ -7,7 +7,7 @@ import pytest
 from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.duel.bisect.belief import Suspects
 from ddp_perf.duel.bisect.search import Question, standing
-from tests.quality.simulated_commits import Line, simulated_search
+from tests.simulated_commits import Line, simulated_search
 
 AT = [1, 2, 7, 8, 9, 16, 20, 21, 31, 32]  # two cannot be launched: 8 and 20
 UNTESTABLE = frozenset({8, 20})

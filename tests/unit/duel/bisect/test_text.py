@@ -12,7 +12,7 @@ from ddp_perf.duel.bisect.result import bisect_result
 from ddp_perf.duel.bisect.search import Question
 from ddp_perf.duel.bisect.text import bisect_json, bisect_text
 from ddp_perf.work.values import Place, WorkChange
-from tests.quality.simulated_commits import Line, simulated_search
+from tests.simulated_commits import Line, simulated_search
 from tests.unit.duel.bisect.test_run import make_line
 
 

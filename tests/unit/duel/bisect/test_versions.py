@@ -15,7 +15,7 @@ from ddp_perf.duel.bisect.search import Question
 from ddp_perf.duel.bisect.text import bisect_text
 from ddp_perf.duel.bisect.versions import version_line, with_comparisons
 from ddp_perf.errors import SideError
-from tests.quality.simulated_commits import Line, simulated_search
+from tests.simulated_commits import Line, simulated_search
 from tests.unit.duel.bisect.test_text import make_result
 
 RELEASES = ["2.13.0+cpu", "2.13.0", "2.12.1", "2.12.0", "2.11.0", "2.10.0+cu126"]

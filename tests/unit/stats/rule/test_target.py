@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.target import judge_target
-from tests.quality.targets import error_rates
+from tests.simulated_targets import error_rates
 
 ABOUT_100 = [99.0, 100.0, 101.0, 100.0, 100.0]
 

@@ -1,0 +1,1 @@
+"""A small training, as a project of its own has it: ``benchmarks/settle.py`` edits it."""
