@@ -5,7 +5,8 @@ what trains (over gloo, about a minute each on two idle cores), ``verdicts`` wha
 and stores, and ``rule`` the judging rule (seconds each). ``--list NAME …`` runs some of them,
 ``--only NAME …`` the mutants with such a part in their name. A mutant is one changed line of
 ``ddp_perf`` on a copy of the tree; it is killed when each of the patterns in ``kills`` matches a
-test that fails. Exit code 1 where one is not.
+test that fails. Exit code 1 where one is not, or where a list no longer fits the tree: then no
+mutant is run, and all that must be mended are named.
 """
 
 from __future__ import annotations
@@ -48,20 +49,46 @@ class MutantList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def main(lists: list[Path], names: list[str]) -> int:
+    listed = {path.stem: msgspec.yaml.decode(path.read_bytes(), type=MutantList) for path in lists}
+    chosen = {
+        stem: [m for m in one.mutants if not names or any(name in m.name for name in names)]
+        for stem, one in listed.items()
+    }
+    _refuse_misfits([mutant for mutants in chosen.values() for mutant in mutants])
     survived = 0
-    for path in lists:
-        listed = msgspec.yaml.decode(path.read_bytes(), type=MutantList)
-        chosen = [m for m in listed.mutants if not names or any(name in m.name for name in names)]
-        print(f"\n## {path.stem}\n\n| mutant | killed by | other failures |\n|---|---|---|")
-        for mutant in chosen:
-            failed = _failed_tests(mutant, listed.options)
+    for stem, mutants in chosen.items():
+        print(f"\n## {stem}\n\n| mutant | killed by | other failures |\n|---|---|---|")
+        for mutant in mutants:
+            failed = _failed_tests(mutant, listed[stem].options)
             named = {test for test in failed if any(re.search(k, test) for k in mutant.kills)}
             missed = [k for k in mutant.kills if not any(re.search(k, test) for test in failed)]
             others = failed - named
-            survived += bool(missed or (others and not listed.others_may_fail))
+            survived += bool(missed or (others and not listed[stem].others_may_fail))
             print(f"| {mutant.name} | {_counted(named, missed)} | {_counted(others, [])} |")
             sys.stdout.flush()
     return int(survived > 0)
+
+
+def _refuse_misfits(mutants: list[Mutant]) -> None:
+    """Name every mutant that no longer fits the tree before the first of them takes its time."""
+    misfits = [
+        f"{mutant.name}: {mutant.file} does not contain its line exactly once: {mutant.line}"
+        for mutant in mutants
+        if not (path := _package_file(ROOT, mutant)).exists()
+        or path.read_text(encoding="utf-8").count(mutant.line) != 1
+    ]
+    misfits += [
+        f"{mutant.name}: there is no tests/{name}"
+        for mutant in mutants
+        for name in mutant.tests
+        if not (ROOT / "tests" / name).exists()
+    ]
+    if misfits:
+        raise SystemExit("\n".join(misfits))
+
+
+def _package_file(tree: Path, mutant: Mutant) -> Path:
+    return tree / "ddp_perf" / mutant.file
 
 
 def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
@@ -72,7 +99,9 @@ def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
         for name in COPIED:
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
-        _mutate(copy / "ddp_perf" / mutant.file, mutant)
+        path = _package_file(copy, mutant)
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
         report = copy / "report.xml"
         files = [f"tests/{name}" for name in mutant.tests]
         subprocess.run(
@@ -87,15 +116,6 @@ def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
             for case in ElementTree.parse(report).iter("testcase")
             if case.find("failure") is not None or case.find("error") is not None
         }
-
-
-def _mutate(path: Path, mutant: Mutant) -> None:
-    text = path.read_text(encoding="utf-8")
-    if text.count(mutant.line) != 1:
-        raise SystemExit(
-            f"{mutant.name}: {mutant.file} does not contain its line exactly once: {mutant.line}"
-        )
-    path.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
 
 
 def _counted(tests: set[str], missed: list[str]) -> str:
