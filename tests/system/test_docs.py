@@ -29,7 +29,7 @@ PAGES = [
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 BENCH = {option for action in make_parser()._actions for option in action.option_strings}
-# Options of other programs that a page names by themselves: the scripts in ci/ and benchmarks,
+# Options of other programs that a page names by themselves: the scripts in ci/ and benchmarks/,
 # torchrun, and an alias that pytest --help does not show.
 OTHER_OPTIONS = {
     *("--base", "--devices", "--fast", "--tier", "--only", "--list", "--check"),
