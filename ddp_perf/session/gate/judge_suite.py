@@ -30,7 +30,7 @@ from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.gpu_clock import with_clocks
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
-from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, slow_since
+from ddp_perf.session.gate.node_verdict import judge_each_node, name_nodes, slow_since
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published
@@ -122,7 +122,7 @@ def judge_suite(
                 for finding in _judge_case(measurement, sessions[case_id], context, history)
             ]
             if case_id in of_nodes:
-                judged = [naming_nodes(one, of_nodes[case_id], measurement) for one in judged]
+                judged = [name_nodes(one, of_nodes[case_id], measurement) for one in judged]
             judged = with_clocks(judged, measurement, sessions[case_id], history)
             findings += [with_disturbance(finding, measurements) for finding in judged]
     if context.compared is None:  # a comparison is of two states of the code, not with a target
