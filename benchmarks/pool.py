@@ -144,7 +144,7 @@ def count(job: tuple[Kind, int]) -> Counter[tuple[tuple[float, float], str]]:
         simulation = PoolSimulation(kind, seed=seed + trial)
         for change, result in zip(CHANGES, simulation.results(), strict=True):
             counted[change, result.findings[0].verdict.outcome.value] += 1
-            counted[change, "misfit"] += result.misfit is not None
+            counted[change, "outlier_host"] += result.outlier_host is not None
     return counted
 
 
@@ -183,8 +183,8 @@ def row(kind: Kind, counted: Counter[tuple[tuple[float, float], str]], trials: i
         _share(counted[SLOWER_CODE, red], trials),
         f"{100 * counted[SAME, passed] / trials:.0f}",
         f"{100 * counted[SLOWER_CODE, passed] / trials:.1f}",
-        _share(counted[SAME, "misfit"], trials),
-        _share(counted[SLOWER_HOST, "misfit"], trials),
+        _share(counted[SAME, "outlier_host"], trials),
+        _share(counted[SLOWER_HOST, "outlier_host"], trials),
         _share(counted[SLOWER_HOST, red], trials),
         _share(counted[BOTH, red], trials),
     ]
@@ -199,7 +199,7 @@ def broken_bounds(
     """Yield the bounds of the rule of hosts that are exceeded beyond chance."""
     for change, what, bound in (
         (SAME, Outcome.REGRESSION.value, ALPHA),
-        (SAME, "misfit", FITS),
+        (SAME, "outlier_host", FITS),
     ):
         events = counted[change, what]
         if kind.by_hosts and interval(events, trials)[0] > bound:

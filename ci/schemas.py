@@ -11,8 +11,6 @@ from ddp_perf.config.schema import suite_schema
 from ddp_perf.duel.bisect.text import bisect_schema
 from ddp_perf.duel.environments.text import environments_schema
 from ddp_perf.duel.sweep.text import sweep_schema
-from ddp_perf.plan.fleet_file import fleet_schema
-from ddp_perf.plan.text import fleet_plan_schema
 from ddp_perf.report.duel.json_file import duel_schema
 from ddp_perf.report.terminal.judged_series import series_schema
 from ddp_perf.report.work.directory import work_report_schema
@@ -31,8 +29,6 @@ SCHEMAS = {
     "docs/bisect.schema.json": bisect_schema,
     "docs/duel.schema.json": duel_schema,
     "docs/environments.schema.json": environments_schema,
-    "docs/fleet.schema.json": fleet_schema,
-    "docs/fleet-plan.schema.json": fleet_plan_schema,
     "docs/judge.schema.json": series_schema,
     "docs/results.schema.json": results_schema,
     "docs/sweep.schema.json": sweep_schema,

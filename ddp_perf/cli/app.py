@@ -21,7 +21,6 @@ from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.init import init
 from ddp_perf.cli.judge import judge
-from ddp_perf.cli.plan import plan_fleet
 from ddp_perf.cli.predict import predict
 from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
@@ -52,11 +51,10 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
         "baseline": (baseline, "Show and store baselines; acknowledge a regression"),
         "history": (history, "Show each case over its sessions"),
     },
-    "Predict and plan": {
+    "Predict and choose": {
         "predict": (predict, "Predict step times at more ranks"),
         "advise": (advise_training, "Choose how to train a model on given machines"),
         "sweep": (sweep, "Find the best setting of a case"),
-        "plan": (plan_fleet, "Plan how a fleet of machines is gated every night"),
     },
     "Checks and traces": {
         "selftest": (selftest, "Measure what the gate detects on this machine"),

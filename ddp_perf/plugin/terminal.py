@@ -61,7 +61,7 @@ def pytest_terminal_summary(
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.strict import rotating_lines, strict_lines
-    from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
+    from ddp_perf.report.terminal.table import headline, list_young_levels, suite_table
     from ddp_perf.report.terminal.text import false_alarm_line
 
     ddp = config.stash.get(SESSION, None)
@@ -79,7 +79,7 @@ def pytest_terminal_summary(
         if result.profiles:
             texts.append(profiles_text(result, width))
         texts += wrapped(amdahl_lines(result), width)
-        texts += wrapped(forming_lines(result), width)
+        texts += wrapped(list_young_levels(result), width)
         texts += wrapped(rotating_lines(result), width)
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode

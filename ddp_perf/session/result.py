@@ -13,7 +13,7 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EXACT, NODES, STRUCTURE
-from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.outlier_host import OutlierHost
 from ddp_perf.core.settled import Settled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
@@ -92,7 +92,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     warnings: tuple[str, ...] = ()  # of slow links and unlike nodes, whatever the verdicts
-    misfit: Misfit | None = None  # None: the host fits its pool, or is of none
+    # None: the host fits its pool, or is of none. Written files have it as "misfit".
+    outlier_host: OutlierHost | None = msgspec.field(default=None, name="misfit")
     nodes: tuple[str, ...] = ()  # that a launch could be sent to, by name; the first one was used
     # By case id, of cases that got slower on the first node: launches on another one.
     elsewhere: dict[str, Measurement] = {}
@@ -124,7 +125,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             self,
             findings=(),
             links=(),
-            misfit=None,
+            outlier_host=None,
             explanations={},
             settled={},
             asserted=None,

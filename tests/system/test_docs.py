@@ -33,9 +33,9 @@ BENCH = {option for action in make_parser()._actions for option in action.option
 # torchrun, and an alias that pytest --help does not show.
 OTHER_OPTIONS = {
     *("--base", "--devices", "--fast", "--tier", "--only", "--list", "--check"),
-    *("--gloo", "--nproc", "--nnodes", "--seed", "--trials", "--nights", "--fleet", "--law"),
+    *("--gloo", "--nproc", "--nnodes", "--seed", "--trials", "--law"),
     *("--exclusive", "--cpu-bind", "--cpus-per-task", "--hint", "--signal", "--standalone"),
-    *("--nproc-per-node", "--rdzv-endpoint", "--nodes", "--nodelist"),
+    *("--nproc-per-node", "--rdzv-endpoint", "--nodes"),
     *("--gpus-per-task", "--gpus-per-node", "--ntasks", "--output"),
     *BENCH,
 }

@@ -133,8 +133,8 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += [*_by_note(settled_notes(result), names), *cause_notes(result, names)]
     for explanation in result.explanations.values():
         notes += [f"{names[explanation.case_id]}:", *explanation_lines(explanation)]
-    if result.misfit is not None:
-        notes.append(str(result.misfit))
+    if result.outlier_host is not None:
+        notes.append(str(result.outlier_host))
     notes += _disturbances(findings, names)
     notes += untested_lines(result)
     notes += link_notes(result)
@@ -184,7 +184,7 @@ def _cases(ids: Sequence[str], names: Mapping[str, str], *, alike: bool) -> str:
     return counted(len(ids), "case") + ("" if alike else f", such as {names[ids[0]]}")
 
 
-def forming_lines(result: SuiteResult) -> list[str]:
+def list_young_levels(result: SuiteResult) -> list[str]:
     """Return a line for each number of sessions that a reference still lacks.
 
     There is none for cases that wait for their first sessions: their verdicts name that already.

@@ -13,9 +13,9 @@ from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
-from ddp_perf.session.gate.other_node import beside_other_node
+from ddp_perf.session.gate.other_node import compare_other_node
 from ddp_perf.session.gate.persistence import with_persistence
-from ddp_perf.session.gate.pool import find_misfit
+from ddp_perf.session.gate.pool import find_outlier_host
 from ddp_perf.session.gate.reported import report_only
 from ddp_perf.session.gate.unmeasured import with_unmeasured
 from ddp_perf.session.result import SuiteResult
@@ -59,14 +59,16 @@ def judge_again(
     return msgspec.structs.replace(
         result.unjudged(),
         baseline_path=baseline_path,
-        findings=beside_other_node(
+        findings=compare_other_node(
             conclude_findings(findings, context, result.date),
             result.elsewhere,
             context,
             here=next(iter(result.nodes), None),
         ),
         links=find_links(result.measurements, result.summaries, baseline, result.environment),
-        misfit=find_misfit(result.measurements, result.summaries, baseline, result.environment),
+        outlier_host=find_outlier_host(
+            result.measurements, result.summaries, baseline, result.environment
+        ),
     )
 
 

@@ -30,9 +30,9 @@ from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.gpu_clock import with_clocks
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
-from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, slow_since
+from ddp_perf.session.gate.node_verdict import judge_each_node, name_nodes, slow_since
 from ddp_perf.session.gate.over_nodes import over_nodes
-from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
+from ddp_perf.session.gate.pool import compared_with_hosts, find_outlier_host
 from ddp_perf.session.gate.published import describe_published
 from ddp_perf.session.gate.structure import (
     compared_flops,
@@ -93,7 +93,7 @@ def judge_suite(
     slow = {case_id: slow_since(found, "") for case_id, found in of_nodes.items()}
     sessions, context = _over_nodes(summaries, context, slow)
     history = MachineHistory(context.baseline, context.environment, context.compared)
-    misfit = find_misfit(measurements, summaries, context.baseline, context.environment)
+    outlier = find_outlier_host(measurements, summaries, context.baseline, context.environment)
     for case_id, measurement in measurements.items():
         if not measurement.is_complete:
             continue
@@ -118,11 +118,13 @@ def judge_suite(
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
             judged = [
-                compared_with_hosts(finding, misfit) if history.compares_hosts(finding) else finding
+                compared_with_hosts(finding, outlier)
+                if history.compares_hosts(finding)
+                else finding
                 for finding in _judge_case(measurement, sessions[case_id], context, history)
             ]
             if case_id in of_nodes:
-                judged = [naming_nodes(one, of_nodes[case_id], measurement) for one in judged]
+                judged = [name_nodes(one, of_nodes[case_id], measurement) for one in judged]
             judged = with_clocks(judged, measurement, sessions[case_id], history)
             findings += [with_disturbance(finding, measurements) for finding in judged]
     if context.compared is None:  # a comparison is of two states of the code, not with a target

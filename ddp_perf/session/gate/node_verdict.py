@@ -2,8 +2,7 @@
 
 A change of the code cancels in the comparison, and a slow node never becomes its own baseline. A
 node that is slow for the first time is suspect: a launch in a slow mode may be the reason. It is
-red if its next session is slow, too, and stays red until half of its slow-down is gone, or its
-sessions make it doubtful.
+red if half of its slow-down is left in its next session, and stays red until it is gone.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,24 +25,21 @@ from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.over_nodes import figures_by_node
-from ddp_perf.stats.fleet import (
-    ALIKE,
-    DOUBTFUL,
+from ddp_perf.stats.alike_nodes import (
     LEAST_NODES,
-    LEFT,
-    TOLERANCE_SHARE,
-    NodeFigures,
     NodeJudgement,
-    NodesJudgement,
-    NodeSpread,
     Offsets,
     judge_nodes,
-    node_offsets,
     node_spread,
-    visits_of,
+    offsets_to_others,
+    usual_offsets,
 )
 from ddp_perf.stats.summary import as_session
 
+# Of the tolerance of the step time. Nodes of one session are compared more exactly than sessions
+# are, and a step over many nodes takes as long as on the slowest one.
+_TOLERANCE_SHARE = 0.5
+_LEFT = 0.5  # of a slow-down, at most, where a node is mended
 _REMEDY = "Leave such a node out of the cluster file, or drain it, until it is mended"
 
 
@@ -89,20 +85,22 @@ def judge_nodes_of(
 ) -> Finding | None:
     """Judge the nodes of a case; None if they are not measured one by one.
 
-    ``session`` has the launches of the measurement. ``rate`` is the false-discovery rate: the
-    probability that a session of healthy nodes calls any of them slow.
+    ``session`` has the launches of the measurement. ``rate`` is the probability that a session of
+    healthy nodes calls any of them slow.
     """
     if not measurement.nodes:
         return None
-    case, tolerance = measurement.case, TOLERANCE_SHARE * measurement.case.tolerances.step_time
+    case, tolerance = measurement.case, _TOLERANCE_SHARE * measurement.case.tolerances.step_time
     visits = _visits(stored.sessions if stored is not None else ())
-    figures, judged, found = figures_by_node(session, STEP_TIME.name), None, []
+    figures, found = figures_by_node(session, STEP_TIME.name), []
     if len(figures) >= LEAST_NODES:
-        earlier = _informing(visits)
-        judged = judge_nodes(figures, earlier, tolerance=tolerance, false_discovery_rate=rate)
-        again = judge_nodes(figures, earlier, tolerance=LEFT * tolerance, false_discovery_rate=rate)
-        likely = {one.node for one in again.nodes if one.chance <= DOUBTFUL}
-        found = [_compared(one, visits, measurement, likely) for one in judged.nodes]
+        healthy = _healthy(visits)
+        usual = usual_offsets(healthy)
+        for judged in judge_nodes(figures, healthy):
+            least, node = min(judged.offset, judged.slower), judged.node
+            clear = judged.chance <= rate and least >= math.log1p(tolerance)
+            before, level = visits.get(node, ()), usual.get(node, 0.0)
+            found.append(_compared(judged, before, measurement, usual=level, is_clear=clear))
     else:  # they show neither that a node is slow, nor that one is mended
         found = [_still_slow(node, visits[node], measurement) for node in figures if node in visits]
         found = [one for one in found if one.is_slow]
@@ -111,7 +109,7 @@ def judge_nodes_of(
         for node in measurement.nodes
         if node not in {one.node for one in found}
     ]
-    verdict = _verdict(found, judged, tolerance)
+    verdict = _verdict(found, tolerance)
     return Finding(
         case_id=case.id,
         metric=NODES,
@@ -129,7 +127,7 @@ def slow_since(finding: Finding | None, date: str) -> dict[str, str]:
     return {one.node: one.since or date for one in nodes if one.is_slow}
 
 
-def naming_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) -> Finding:
+def name_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) -> Finding:
     """Return a finding on the code with the nodes over which it was judged in its reason."""
     if finding.value is None:
         return finding  # it is judged by other than figures
@@ -152,63 +150,51 @@ def naming_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) 
 
 
 def _visits(sessions: Sequence[Session]) -> dict[str, list[_Visit]]:
-    """Return the stored visits of each node, oldest first."""
-    compared = [
-        (session, figures)
-        for session in by_half_day([one for one in sessions if one.values(STEP_TIME.name)])
-        if len(figures := figures_by_node(session, STEP_TIME.name)) > 1
-    ]
-    spread = _spread([figures for _, figures in compared])
+    """Return the stored visits of each node, oldest first. A session of one node compares none."""
     visits: dict[str, list[_Visit]] = {}
-    earlier: list[Offsets] = []
-    for session, figures in compared:
-        expected = {node: spread.expected(visits_of(node, earlier)) for node in figures}
-        earlier.append(node_offsets(figures, expected))
-        for node, offset in earlier[-1].items():
-            visit = _Visit(
-                date=session.date, offset=offset, slow_since=session.slow_nodes.get(node)
-            )
+    for session in by_half_day([one for one in sessions if one.values(STEP_TIME.name)]):
+        figures = figures_by_node(session, STEP_TIME.name)
+        for node, offset in (offsets_to_others(figures) if len(figures) > 1 else {}).items():
+            slow_since = session.slow_nodes.get(node)
+            visit = _Visit(date=session.date, offset=offset, slow_since=slow_since)
             visits.setdefault(node, []).append(visit)
     return visits
 
 
-def _spread(sessions: Sequence[NodeFigures]) -> NodeSpread:
-    """Return how nodes differ, by the sessions that compare them."""
-    if not sessions:
-        return ALIKE
-    return node_spread(sessions[-1], [node_offsets(figures) for figures in sessions[:-1]])
-
-
-def _informing(visits: Mapping[str, Sequence[_Visit]]) -> list[Offsets]:
-    """Return the offsets of each session. The slow visits of a node that was mended do not count.
-
-    Those of a node that is slow still do: its slow-down is judged over all of them.
-    """
+def _healthy(visits: Mapping[str, Sequence[_Visit]]) -> list[Offsets]:
+    """Return the offsets of each session, of the nodes that were not slow in it."""
     sessions: dict[str, dict[str, float]] = {}
     for node, of_node in visits.items():
-        is_slow = of_node[-1].slow_since is not None
+        slow = {visit.date for visit in of_node if visit.slow_since is not None}
+        slow |= {visit.date for visit in _marked(of_node)}
         for visit in of_node:
-            if is_slow or visit.slow_since is None:
+            if visit.date not in slow:
                 sessions.setdefault(visit.date, {})[node] = visit.offset
-    return [sessions[date] for date in sorted(sessions)]
+    return list(sessions.values())
 
 
 def _compared(
     judged: NodeJudgement,
-    visits: Mapping[str, Sequence[_Visit]],
+    visits: Sequence[_Visit],
     measurement: Measurement,
-    likely: Collection[str],
+    *,
+    usual: float,
+    is_clear: bool,
 ) -> NodeFinding:
-    """Return a node beside the others; ``likely`` are those that still seem slow if they were."""
+    """Return a node beside the others; it is slow if that is clear, or if it was and still is.
+
+    ``usual`` is its offset where it was not slow: 0 if it always was, or is new.
+    """
     case_id, node = measurement.case.id, judged.node
-    before = visits.get(node, ())
-    marked = _marked(before)
-    slower = statistics.fmean(visit.offset for visit in marked) if marked else judged.slower
-    run = marked or _run(before, LEFT * slower)
-    slow = judged.is_slow or (bool(marked) and node in likely)
-    slow = slow and judged.offset >= LEFT * slower
+    run = marked = _marked(visits)
+    if marked:
+        slower = statistics.fmean(visit.offset for visit in marked) - usual
+        slow = judged.offset >= usual + _LEFT * slower
+    else:
+        slow = is_clear
+        run = _run(visits, judged.usual + _LEFT * judged.slower)
     mean = statistics.fmean([judged.offset, *(visit.offset for visit in run)])
-    first = (before[-1].slow_since or run[0].date) if run else None
+    first = (visits[-1].slow_since or run[0].date) if run else None
     of_node = measurement.on_node(node)
     return NodeFinding(
         node=node,
@@ -254,9 +240,7 @@ def _failure(measurement: Measurement, node: str) -> str | None:
     return str(failures[0]).splitlines()[0] if failures else None
 
 
-def _verdict(
-    found: Sequence[NodeFinding], judged: NodesJudgement | None, tolerance: float
-) -> Verdict:
+def _verdict(found: Sequence[NodeFinding], tolerance: float) -> Verdict:
     others = sum(one.ratio is not None for one in found) - 1  # those that failed are not compared
     bad = [one for one in found if one.failure or (one.is_slow and not one.is_suspect)]
     worst = [*bad, *(one for one in found if one.is_suspect and not one.failure)]
@@ -268,15 +252,16 @@ def _verdict(
             reason=f"{reason}. {_REMEDY}" if bad else reason,
             ratio=slowest,
         )
-    if judged is None:
+    offsets = {one.node: math.log(one.ratio) for one in found if one.ratio is not None}
+    if not offsets:
         few = counted(len(found), "node")
         reason = f"{few} cannot show which of them is slower; measure {LEAST_NODES} or more"
         return Verdict(outcome=Outcome.UNDECIDED, reason=reason)
-    by, name = max((one.ratio, one.node) for one in found if one.ratio is not None)
-    spread = 100 * math.sqrt(judged.spread.node + judged.spread.visit)
+    name = max(offsets, key=offsets.__getitem__)
+    by = math.exp(offsets[name])
     shown = f"{name} is the slowest ({100 * (by - 1):+.1f} %)"
-    how = f"nodes differ by {spread:.1f} %"
-    if by >= 1 + tolerance / TOLERANCE_SHARE:
+    how = f"nodes differ by {100 * node_spread(offsets).sd:.1f} %"
+    if by >= 1 + tolerance / _TOLERANCE_SHARE:
         reason = f"{shown}, and too few nodes and sessions show whether it always was; {how}"
         return Verdict(outcome=Outcome.UNDECIDED, reason=reason, ratio=by)
     reason = (

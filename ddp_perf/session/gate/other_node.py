@@ -35,7 +35,7 @@ def slower_by_figures(measurement: Measurement, findings: Iterable[Finding]) -> 
     ]
 
 
-def beside_other_node(
+def compare_other_node(
     findings: Iterable[Finding],
     elsewhere: Mapping[str, Measurement],
     context: JudgingContext,

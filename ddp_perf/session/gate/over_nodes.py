@@ -1,8 +1,9 @@
 """Sessions of alike nodes as the rule takes them: over all nodes, each in the place of a launch.
 
-The figure of a node is its level, less what all sessions show of it: so another sample of nodes
-does not look like another code. Nodes that were slower than the others, or not as their sessions
-let expect, are left out: they are no evidence of the code.
+The figure of a node is its level, less what it usually has beside the others in all sessions: so
+another sample of nodes does not look like another code. Nodes that were slower than the others, or
+not as usual (mended, replaced under the same name, slow for the first time), are left out: they are
+no evidence of the code.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import msgspec
 
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.session import Session
-from ddp_perf.stats.fleet import (
-    ALIKE,
+from ddp_perf.stats.alike_nodes import (
     NodeFigures,
-    NodeSpread,
-    centred_offsets,
-    code_figures,
+    Offsets,
+    log_level,
     node_spread,
+    offsets_to_all,
+    usual_offsets,
+    visit_spread,
 )
-from ddp_perf.stats.node_states import NodeState, node_states
-from ddp_perf.stats.rule.variance_components import Sampling
+from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling
+
+_LEVEL = 0.005  # on each side: chance that an unchanged node is left out of a session
+_LEAST = 0.005  # log ratio: a smaller change of one node hardly moves the mean of several
 
 
 def figures_by_node(session: Session, metric: str) -> dict[str, list[float]]:
@@ -39,9 +44,16 @@ def figures_by_node(session: Session, metric: str) -> dict[str, list[float]]:
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of a case by one metric, as all of its sessions show them."""
 
-    spread: NodeSpread
-    states: dict[int, dict[str, NodeState]]  # of its nodes, by the place of a session of several
-    newest: dict[str, NodeState]  # of each node
+    usual: Offsets  # of each node
+    unlike: dict[int, set[str]]  # by the place of a session: its nodes that were not as usual
+
+    @property
+    def sampling(self) -> Sampling:
+        """The variance of the level of a node that was not measured before."""
+        if not self.usual:
+            return NOT_SAMPLED
+        spread = node_spread(self.usual)
+        return Sampling(variance=spread.sd**2, degrees_of_freedom=spread.degrees_of_freedom)
 
 
 class OverNodes:
@@ -84,7 +96,7 @@ class OverNodes:
     def _figures(self, place: int, metric: str) -> list[float]:
         """Return the figure of each node; those of the launches if one has no logarithm.
 
-        The nodes that have left what was expected count only if most of them have.
+        The nodes that are not as usual count only if most of them are not.
         """
         session = self._sessions[place]
         figures = self._healthy(session, metric)
@@ -93,40 +105,44 @@ class OverNodes:
         if metric not in self._known:
             self._known[metric] = self._learn(metric)
         known = self._known[metric]
-        states = known.states.get(place, known.newest)
-        as_expected: NodeFigures = {
+        as_usual: NodeFigures = {
             node: values
             for node, values in figures.items()
-            if node not in states or not states[node].has_left
+            if node not in known.unlike.get(place, ())
         }
-        used = as_expected if 2 * len(as_expected) > len(figures) else figures
+        used = as_usual if 2 * len(as_usual) > len(figures) else figures
         if place == len(self._sessions) - 1:
-            self.sampling[metric] = self._sampled(used, known.spread)
-        visits = {node: states[node].visits for node in used if node in states}
-        return code_figures(used, visits, known.spread)
+            self.sampling[metric] = self._sampled(used, known.sampling)
+        return [
+            math.exp(log_level(values) - known.usual.get(node, 0.0))
+            for node, values in used.items()
+        ]
 
-    def _sampled(self, used: Collection[str], spread: NodeSpread) -> Sampling:
+    def _sampled(self, used: Collection[str], of_node: Sampling) -> Sampling:
         """Return the variance that the nodes of the newest session add that have no other one."""
         before = {name for session in self._sessions[:-1] for name in session.node_names()}
         unseen = sum(node not in before for node in used)
-        return Sampling(
-            variance=spread.node * unseen / len(used) ** 2, degrees_of_freedom=spread.node_df
-        )
+        variance = of_node.variance * unseen / len(used) ** 2
+        return msgspec.structs.replace(of_node, variance=variance)
 
     def _learn(self, metric: str) -> _Known:
-        """Return how nodes differ, and the state of each node in each session."""
-        known = {
-            place: of_nodes
+        """Return what nodes usually are, and where each is not."""
+        offsets = {
+            place: offsets_to_all(of_nodes)
             for place, one in enumerate(self._sessions)
             if len(of_nodes := self._healthy(one, metric)) > 1
         }
-        offsets = [centred_offsets(of_nodes) for of_nodes in known.values()]
-        spread = node_spread(known[max(known)], offsets[:-1]) if known else ALIKE
-        states = node_states(offsets, spread)
+        usual = usual_offsets([*offsets.values()])
+        spread = visit_spread([*offsets.values()])
+        bound = _LEAST
+        if spread is not None:
+            bound = max(bound, upper_t(spread.degrees_of_freedom, _LEVEL) * spread.sd)
         return _Known(
-            spread=spread,
-            states=dict(zip(known, states, strict=True)),
-            newest={node: state for one in states for node, state in one.items()},
+            usual=usual,
+            unlike={
+                place: {node for node, offset in one.items() if abs(offset - usual[node]) > bound}
+                for place, one in offsets.items()
+            },
         )
 
     def _healthy(self, session: Session, metric: str) -> NodeFigures:

@@ -18,7 +18,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.metric_history import LEAST_SESSIONS
-from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.outlier_host import OutlierHost
 from ddp_perf.core.session import CONTROL
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
@@ -30,12 +30,12 @@ _LEVEL = 0.01  # share of the sessions on hosts that fit which would be reported
 _Controls = dict[str, float]  # by case id: the log of the control
 
 
-def find_misfit(
+def find_outlier_host(
     measurements: Mapping[str, Measurement],
     summaries: Mapping[str, Sequence[LaunchSummary]],
     baseline: Baseline,
     environment: Environment,
-) -> Misfit | None:
+) -> OutlierHost | None:
     """Return how the host differs from its pool, or None if it fits or is of no pool.
 
     One session of each host is compared, over all cases that both have, by a prediction interval:
@@ -63,12 +63,12 @@ def find_misfit(
     shift = _deviation(now, centres)
     if abs(shift) < limit:
         return None
-    return Misfit(
+    return OutlierHost(
         host=host, pool=pool, ratio=math.exp(shift), hosts=len(others), limit=math.exp(limit)
     )
 
 
-def compared_with_hosts(finding: Finding, misfit: Misfit | None) -> Finding:
+def compared_with_hosts(finding: Finding, outlier_host: OutlierHost | None) -> Finding:
     """Return a finding that compares this host with the others of its pool, with its reason.
 
     It is INVALID if the host does not fit, and its times with it.
@@ -77,11 +77,11 @@ def compared_with_hosts(finding: Finding, misfit: Misfit | None) -> Finding:
     hosts = counted(finding.sessions, "host")
     reason = f"{verdict.reason}. It is compared with the first session of {hosts} of the pool"
     verdict = msgspec.structs.replace(verdict, reason=reason)
-    if misfit is not None and metric_spec(finding.metric).disturbed_by is not None:
+    if outlier_host is not None and metric_spec(finding.metric).disturbed_by is not None:
         verdict = msgspec.structs.replace(
             verdict,
             outcome=Outcome.INVALID,
-            reason=f"{misfit}; by the figures alone: {verdict.outcome.value}: {reason}",
+            reason=f"{outlier_host}; by the figures alone: {verdict.outcome.value}: {reason}",
             more_launches=None,
             likely_launches=None,
             chance=None,

@@ -23,8 +23,8 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.machine_warnings import machine_warnings
-from ddp_perf.session.gate.other_node import beside_other_node
-from ddp_perf.session.gate.pool import find_misfit
+from ddp_perf.session.gate.other_node import compare_other_node
+from ddp_perf.session.gate.pool import find_outlier_host
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.code import UNKNOWN_CODE, SessionCode
@@ -219,10 +219,12 @@ def _measured_and_judged(
         on_round=lambda so_far: on_partial(_with_elsewhere(result, so_far)),
     )
     here = next(iter(bench.nodes), None)
-    concluded = beside_other_node(concluded, on_other, context, here=here)
+    concluded = compare_other_node(concluded, on_other, context, here=here)
     result = _with_elsewhere(_extended(before, measured, concluded), on_other)
     seen = result.measurements, result.summaries, context.baseline, context.environment
-    return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
+    return msgspec.structs.replace(
+        result, links=find_links(*seen), outlier_host=find_outlier_host(*seen)
+    )
 
 
 @contextlib.contextmanager

@@ -28,11 +28,6 @@ def sessions_to_confirm(chance: float, alpha: float) -> int:
     return max(2, 1 + math.ceil(further - 1e-9))
 
 
-def chance_to_confirm(sessions: int, alpha: float) -> float:
-    """Return the largest chance of the newest of so many suspect sessions that are a regression."""
-    return _SHARE / 2 * alpha / REPEATED ** (sessions - 1)
-
-
 def level_of_one_session(alpha: float) -> float:
     """Return the part of a verdict's false-alarm rate that is for the session by itself."""
     return (1 - _SHARE) * alpha

@@ -8,9 +8,9 @@ import pytest
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
-from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.outlier_host import OutlierHost
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
+from ddp_perf.report.terminal.table import headline, list_young_levels, suite_table
 from ddp_perf.session.figures import costs_of
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
@@ -51,11 +51,11 @@ def test_headline_names_the_hosts_of_several_nodes(result):
 
 def test_headline_names_the_host_of_a_pool_and_a_note_one_that_does_not_fit(result):
     environment = make_environment(host="runner-7", pool="ci")
-    misfit = Misfit(host="runner-7", pool="ci", ratio=1.23, hosts=5, limit=1.1)
-    pooled = msgspec.structs.replace(result, environment=environment, misfit=misfit)
+    outlier_host = OutlierHost(host="runner-7", pool="ci", ratio=1.23, hosts=5, limit=1.1)
+    pooled = msgspec.structs.replace(result, environment=environment, outlier_host=outlier_host)
 
     assert headline(pooled) == "quick on Some Processor, host runner-7 of pool ci"
-    assert str(misfit) in " ".join(suite_table(pooled, 120).split())
+    assert str(outlier_host) in " ".join(suite_table(pooled, 120).split())
     assert "does not fit" not in suite_table(result, 120)
 
 
@@ -318,7 +318,7 @@ def test_cases_without_a_baseline_share_one_line(result):
 
 def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(result):
     def lines(*findings):
-        return forming_lines(with_findings(result, *findings))
+        return list_young_levels(with_findings(result, *findings))
 
     def line(cases, sessions):
         return (

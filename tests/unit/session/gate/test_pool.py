@@ -182,10 +182,10 @@ def pool_of_five():
 
 
 def test_a_host_that_does_not_fit_needs_no_more_launches():
-    misfit = pool_of_five()("runner-7", 0.0125, 0.0025).misfit
+    outlier_host = pool_of_five()("runner-7", 0.0125, 0.0025).outlier_host
     finding = make_finding(CASE, Outcome.UNDECIDED, more_launches=7, likely_launches=9)
 
-    verdict = compared_with_hosts(finding, misfit).verdict
+    verdict = compared_with_hosts(finding, outlier_host).verdict
 
     assert verdict.outcome is Outcome.INVALID
     assert (verdict.more_launches, verdict.likely_launches) == (None, None)
@@ -196,13 +196,13 @@ def test_a_host_with_a_slow_control_does_not_fit_and_its_times_are_neither_judge
 
     result = gate("runner-7", 0.0125, 0.0025)
 
-    assert str(result.misfit) == (
+    assert str(result.outlier_host) == (
         "host runner-7 does not fit pool ci: its control is 25 % slower than that of its 5 other"
         " hosts, where up to 5 % is usual; take it out, or give it a pool of its own"
     )
     found = verdict(result)
     assert found.outcome is Outcome.INVALID
-    assert found.reason.startswith(f"{result.misfit}; by the figures alone: ")
+    assert found.reason.startswith(f"{result.outlier_host}; by the figures alone: ")
     assert verdict(result, "tail").outcome is Outcome.INVALID
     assert verdict(result, "peak_memory").outcome is Outcome.PASS
     assert "does not fit pool ci" in result.saved[CASE.id].without["step_time"]
@@ -215,14 +215,14 @@ def test_a_host_with_a_slow_control_does_not_fit_and_its_times_are_neither_judge
 def test_slower_code_does_not_look_like_a_host_that_does_not_fit():
     result = pool_of_five()("runner-7", 0.0125, 0.002)
 
-    assert result.misfit is None
+    assert result.outlier_host is None
     assert verdict(result).outcome is Outcome.REGRESSION
 
 
 def test_a_fast_control_does_not_fit_either():
-    misfit = pool_of_five()("runner-7", 0.008, 0.0016).misfit
+    outlier_host = pool_of_five()("runner-7", 0.008, 0.0016).outlier_host
 
-    assert "its control is 25 % faster" in str(misfit)
+    assert "its control is 25 % faster" in str(outlier_host)
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,15 @@ def test_a_host_fits_as_long_as_nothing_shows_the_contrary(hosts, control_s):
     for number in range(hosts):
         gate(f"runner-{number}", 0.010, CONTROLS[number])
 
-    assert gate("runner-7", 0.010, control_s).misfit is None
+    assert gate("runner-7", 0.010, control_s).outlier_host is None
 
 
 def test_a_host_is_none_of_those_that_it_is_compared_with():
     gate = Pool()
     gate.days("abc")
 
-    assert gate("c", 0.010, 0.0025).misfit is None
-    assert gate("d", 0.010, 0.0025).misfit is not None
+    assert gate("c", 0.010, 0.0025).outlier_host is None
+    assert gate("d", 0.010, 0.0025).outlier_host is not None
 
 
 def test_a_host_with_a_level_of_its_own_is_judged_by_it_though_it_does_not_fit():
@@ -256,7 +256,7 @@ def test_a_host_with_a_level_of_its_own_is_judged_by_it_though_it_does_not_fit()
 
     result = gate("d", 0.010, 0.0025)
 
-    assert result.misfit is not None
+    assert result.outlier_host is not None
     assert verdict(result, "tail").outcome is Outcome.PASS
 
 
@@ -268,4 +268,4 @@ def test_the_control_of_other_software_is_not_compared():
 
     result = judge_again(measured, gate.baseline, baseline_path="baselines/x.json")
 
-    assert result.misfit is None
+    assert result.outlier_host is None

@@ -12,7 +12,6 @@ from scipy import signal, stats
 
 from ddp_perf.stats.rule.suspicion import (
     REPEATED,
-    chance_to_confirm,
     level_of_one_session,
     sessions_to_confirm,
 )
@@ -60,11 +59,3 @@ def test_a_run_of_suspects_by_chance_is_as_rare_as_it_must_be(correlation):
     begins = int(np.sum(runs & ~np.concatenate([[False], runs[:-1]])))
 
     assert begins / len(suspect) <= alpha / 8 * 1.1
-
-
-@given(alpha=st.floats(1e-6, 0.01), sessions=st.integers(2, 8))
-def test_the_largest_chance_of_a_run_is_confirmed_by_it_and_a_larger_one_is_not(alpha, sessions):
-    chance = chance_to_confirm(sessions, alpha)
-
-    assert sessions_to_confirm(0.99 * chance, alpha) <= sessions
-    assert sessions_to_confirm(1.01 * chance, alpha) == sessions + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+class OutlierHost(msgspec.Struct, frozen=True, kw_only=True):
     """A host whose control differs from that of its pool by more than hosts do."""
 
     host: str
