@@ -91,7 +91,14 @@ class Nights:
     def audited(self, night: int) -> GateAudit | None:
         """Measure a night and store it; return its audit, once there are sessions enough."""
         before, slower = self._baseline, math.exp(self._random.gauss(0.0, SESSION_SD))
-        bench = Bench(launcher=self._side(slower), progress=NotedProgress(), root=self._root)
+        bench = Bench(
+            launcher=self._side(slower),
+            progress=NotedProgress(),
+            capacity=CAPACITY,
+            store=self._store,
+            code=self._code,
+            root=self._root,
+        )
         result = self._measured(bench, night)
         self._baseline, _ = append(result, before)
         hidden = self._drawn(result) if night >= WARM_UP else None
@@ -115,10 +122,7 @@ class Nights:
                 keeps_output=False,
             ),
             bench,
-            capacity=CAPACITY,
-            store=self._store,
             on_partial=lambda partial: None,
-            code=self._code,
         )
         date = (START + datetime.timedelta(days=night)).isoformat()
         return msgspec.structs.replace(result, date=date)
@@ -129,9 +133,6 @@ class Nights:
         return run_audit(
             AuditRequest(hidden=hidden, baseline=before, alpha=self._alpha),
             bench,
-            capacity=CAPACITY,
-            store=self._store,
-            code=self._code,
             settle=self._settling(hidden, slower),
         )
 

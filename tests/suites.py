@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
@@ -42,6 +43,8 @@ def make_bench(directory: Path, launcher: Any = None, **fields: Any) -> Bench:
             "launcher": launcher or FakeLauncher(),
             "progress": NotedProgress(),
             "root": directory,
+            "capacity": make_capacity(),
+            "store": BaselineStore(directory / "baselines"),
             **fields,
         }
     )
@@ -65,9 +68,7 @@ def measure_suite(
     policy.update({name: fields.pop(name) for name in Policy.__struct_fields__ if name in fields})
     return run_suite(
         SuiteRequest(**{"suite": "quick", "alpha": 0.001, "policy": Policy(**policy), **fields}),
-        bench,
-        capacity=capacity or make_capacity(),
-        store=BaselineStore(bench.root / "baselines"),
+        bench if capacity is None else msgspec.structs.replace(bench, capacity=capacity),
         on_partial=on_partial,
         on_judged=on_judged,
         other_work=other_work,

@@ -24,7 +24,7 @@ from ddp_perf.plugin.items import (
 from ddp_perf.plugin.options import no_suite_text, read_options
 from ddp_perf.plugin.reproduction import commands, session_command
 from ddp_perf.plugin.rootdir import refuse_misled_root
-from ddp_perf.plugin.session import SESSION, DdpSession
+from ddp_perf.plugin.session import SESSION, Commands, DdpSession
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.nights import Night
 
@@ -98,10 +98,9 @@ def _counted(every: Sequence[Any]) -> list[Any]:
 
 def _targets(ddp: DdpSession) -> Iterator[Any]:
     """Yield a parameter for each target of each case on the accelerator of this machine."""
-    for name, case in ddp.names.items():
-        for metric, target in ddp.targets(case).items():
-            tier = getattr(pytest.mark, case.tier)
-            yield pytest.param(case, metric, id=f"{name}-{target.figure}", marks=tier)
+    for name, case, metric, target in ddp.targets():
+        tier = getattr(pytest.mark, case.tier)
+        yield pytest.param(case, metric, id=f"{name}-{target.figure}", marks=tier)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,7 +155,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_out_other_nights(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the items that measure a case which --ddp-rotate measures on another day."""
-    night = config.stash[SESSION].night
+    night = config.stash[SESSION].plan.night
     if night is None:
         return
     others = [item for item in items if _is_of_another_night(item, night)]
@@ -207,18 +206,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in measuring:
         if (case := case_of(item)) is not None:
             asserts = "assert_verdict" in fixtures_of(item)
-            ddp.note_test(case, asserted_metric(item) if asserts else None)
+            ddp.requested.note(case, asserted_metric(item) if asserts else None)
     try:
         by_id = {case.key: case for case in ddp.cases}
-        ddp.plan(
+        ddp.make_plan(
             [case for item in measuring for case in _needed(item, by_id)],
             and_any=any("ddp_measure" in fixtures_of(item) for item in measuring),
         )
         ddp.work.check([case for item in session.items if (case := counted_case(item))])
-        ddp.command = session_command(session.config)
+        ddp.commands = Commands(
+            session=session_command(session.config), cases=commands(session.config, measuring)
+        )
         if ddp.against is not None:
-            ddp.against.command = ddp.command
-        ddp.commands = commands(session.config, measuring)
+            ddp.against.command = ddp.commands.session
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
 

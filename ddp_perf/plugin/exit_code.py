@@ -61,7 +61,7 @@ def _code_of_the_end(session: pytest.Session, undecided: int) -> ExitCode:
         return _code_of_the_tests(session, ddp.errors if ddp is not None else [], undecided)
     if session.stash.get(_STOPPED, False):  # by a file that cannot be imported
         return ExitCode.USAGE
-    return ExitCode.TERMINATED if ddp is not None and ddp.is_terminated else ExitCode.INTERRUPTED
+    return ExitCode.TERMINATED if ddp is not None and ddp.end.by_sigterm else ExitCode.INTERRUPTED
 
 
 def _code_of_the_tests(session: pytest.Session, errors: list[str], undecided: int) -> ExitCode:

@@ -76,7 +76,7 @@ class MeasuredCase:
         """Fail, skip or pass the test, by the verdict on that metric."""
         if needs_single_rank(metric) and self.case.single is None:
             pytest.skip("there is no one-rank case to compare with; add 1 to world_sizes")
-        self._ddp.note_test(self.case, metric)
+        self._ddp.requested.note(self.case, metric)
         finding = self.finding(metric)
         if finding is None:
             gated = [one.metric for one in self.result.findings if one.case_id == self.case.id]
@@ -89,11 +89,11 @@ class MeasuredCase:
         outcome, text = finding.verdict.outcome, describe_finding(finding)
         reason = finding.disturbance or finding.verdict.reason
         is_shared = outcome in _OF_ONE_REASON and finding.published is None
-        if is_shared and not self._ddp.is_first_reason(reason):
+        if is_shared and not self._ddp.requested.is_first_reason(reason):
             text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"
         why = why_slower(self.result, self.case.id)
         if outcome is Outcome.REGRESSION and why and is_explained(metric):
-            first = self._ddp.is_first(self.case, "explanation")
+            first = self._ddp.requested.is_first(self.case, "explanation")
             text = "\n".join([text, *(why if first else ())])
         if self.result.is_not_accepted(finding):
             refused = refused_text(self.result.not_saved[self.case.id])
@@ -116,7 +116,7 @@ class MeasuredCase:
 
     def _describe(self, *, failed: bool) -> None:
         """Add the case's figures to the report of its first test, and of the first that fails."""
-        first = self._ddp.is_first(self.case, "failure" if failed else "test")
+        first = self._ddp.requested.is_first(self.case, "failure" if failed else "test")
         if first and not self._is_described:
             self._node.add_report_section("call", "ddp", self._about)
             self._is_described = True
@@ -169,7 +169,7 @@ def measured_case(
 
     refuse_xdist(node.config)
     check_machine(ddp, case)
-    ddp.note_test(case)
+    ddp.requested.note(case)
     result, problem = None, ""
     try:
         result = measure()
@@ -181,7 +181,8 @@ def measured_case(
     if result.injections:
         node.user_properties.append(("injected", ", ".join(result.injections)))
     if measurement.failed:
-        describe = describe_launch_failure if ddp.is_first(case, "launch failure") else str
+        is_first = ddp.requested.is_first(case, "launch failure")
+        describe = describe_launch_failure if is_first else str
         pytest.fail("\n".join(map(describe, measurement.failures)), pytrace=False)
     _fail_for_its_nodes(ddp, result, case)
     figures = case_figures(result, case.id)
@@ -209,7 +210,8 @@ def _fail_for_its_nodes(ddp: DdpSession, result: SuiteResult, case: Case) -> Non
     finding = result.finding(case.id, NODES)
     if finding is None or finding.verdict.outcome is not Outcome.BAD_NODE:
         return
-    if ddp.options.strict and not ddp.asserts(case, NODES) and ddp.is_first(case, "bad node"):
+    unasserted = ddp.options.strict and not ddp.requested.asserts(case, NODES)
+    if unasserted and ddp.requested.is_first(case, "bad node"):
         pytest.fail(f"--ddp-strict: {describe_finding(finding)}", pytrace=False)
 
 

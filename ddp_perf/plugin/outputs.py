@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.gate_audit import GateAudit
 from ddp_perf.errors import HistoryError, ResultsError
+from ddp_perf.plugin.options import Options
+from ddp_perf.plugin.work.report import WorkReportWriter
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
+from ddp_perf.work.values import CountedCase
 
 if TYPE_CHECKING:
     from ddp_perf.report.source import ReportSource
@@ -186,3 +190,52 @@ class HistoryLog:
     def summary(self) -> str | None:
         """Return a line for the terminal, or None if nothing was appended."""
         return f"appended to the history {self.name}" if self._appended else None
+
+
+class SessionFiles:
+    """The files of one pytest session: its results, its reports, and its entry in a history."""
+
+    def __init__(self, options: Options, store: BaselineStore, *, root: Path) -> None:
+        self._json_path = options.json_path
+        self.report = ReportWriter(options.report, options.json_path, options.history, root)
+        self.history = HistoryLog(options.history, root)
+        self._work_report = WorkReportWriter(
+            options.report, store, root=root, import_paths=options.import_paths
+        )
+        self._is_written = False
+        self._error: str | None = None
+        self.other_error: str | None = None  # of a file that another plugin writes
+
+    @property
+    def errors(self) -> list[str]:
+        """The files that could not be written. Each of them fails the session."""
+        own = [self._error, self.history.error, *self.report.errors]
+        problems = [*own, *self._work_report.errors, self.other_error]
+        return [problem for problem in problems if problem]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each file that was written."""
+        results = [f"results: {self._json_path}"] if self._is_written else []
+        return [*self.report.lines, *self._work_report.lines, *results]
+
+    def write_results(self, results: Mapping[str, SuiteResult], *, complete: bool) -> None:
+        """Write the results file. An error is kept: it fails the session, not the measurement."""
+        if self._json_path is None:
+            return
+        try:
+            write_results(self._json_path, list(results.values()), complete=complete)
+            self._error = None
+        except OSError as error:
+            self._error = f"--ddp-json: {self._json_path} cannot be written: {error.strerror}"
+        self._is_written = bool(results) and self._error is None
+
+    def write(self, results: Mapping[str, SuiteResult], *, complete: bool) -> None:
+        """Write the results and the report of a session that has ended."""
+        self.write_results(results, complete=complete)
+        self.report.write(list(results.values()), complete=complete)
+
+    def close(self, counted: Sequence[CountedCase], machine: str) -> None:
+        """Write the report of the counted cases, and what the history refused."""
+        self._work_report.write(counted, machine)
+        self.history.close()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.plugin.options import Options
-from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.plugin.plan import Setup
 from ddp_perf.session.measure.code import SessionCode
-from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.code_state import CodeState, read_code_state
 
 if TYPE_CHECKING:
@@ -54,25 +51,16 @@ def _written(config: pytest.Config, options: Options) -> list[Path]:
 
 
 def make_settling(
-    options: Options,
-    capacity: Capacity,
-    progress: TerminalProgress,
-    store: BaselineStore,
-    code: SessionCode,
-    *,
-    root: Path,
-    suites: Sequence[Path],
-    cases: int,
-    audited: HiddenSlowDown | None = None,
+    setup: Setup, code: SessionCode, *, cases: int, audited: HiddenSlowDown | None = None
 ) -> Settle | None:
     """Return the second stage of a session of so many cases; None where nodes are compared.
 
     That of ``audited`` is for its case alone, and has as much time.
     """
+    options = setup.options
     if options.cluster.each_node:
         return None
     # Imported here: judging needs scipy, a third of a second that collection can do without.
-    from ddp_perf.duel.sources import Project
     from ddp_perf.settle.settling import SettleRequest, Settling
 
     request = SettleRequest(
@@ -85,10 +73,10 @@ def make_settling(
     )
     return Settling(
         request if audited is None else _blind(request, audited),
-        Project(root=root, suites=tuple(suites), import_paths=options.import_paths),
-        store,
-        capacity,
-        say=progress.say,
+        setup.project,
+        setup.store,
+        setup.capacity,
+        say=setup.progress.say,
     )
 
 

@@ -33,7 +33,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
         if ddp is None:
             raise
         what = error.filename or "a file of another plugin"
-        ddp.other_error = f"{what} cannot be written: {error.strerror}"
+        ddp.files.other_error = f"{what} cannot be written: {error.strerror}"
     if in_xdist_worker(session.config):  # only the controller writes files
         if ddp is not None:
             ddp.work.close()
@@ -104,11 +104,14 @@ def pytest_terminal_summary(
             f"ddp: there is no suite file in {ddp.options.config_directory}; `ddp-perf init` writes"
             " an example with its tests"
         )
-    if ddp.interruption:
-        terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
-    if summary := ddp.history.summary():
+    if ddp.end.interruption:
+        terminalreporter.write_line(f"ddp: {ddp.end.interruption}", red=True)
+    if summary := ddp.files.history.summary():
         terminalreporter.write_line(summary)
-    audits = [ddp.audit_line or "", *ddp.history.audit_lines(list(ddp.results.values()))]
+    audits = [
+        ddp.end.audit_line or "",
+        *ddp.files.history.audit_lines(list(ddp.results.values())),
+    ]
     for line in wrapped([line for line in audits if line], width):
         terminalreporter.write_line(line)
     for problem in ddp.errors:

@@ -102,7 +102,8 @@ class DuelledCase(MeasuredCase):
             lines.append(one.why)
         if verdict.outcome is DuelOutcome.UNDECIDED:
             lines.append(_what_it_takes(one))
-        if verdict.outcome is DuelOutcome.SLOWER and self._ddp.is_first(self.case, "cause"):
+        slower = verdict.outcome is DuelOutcome.SLOWER
+        if slower and self._ddp.requested.is_first(self.case, "cause"):
             lines += _causes(self._duel, self._one)
         return "\n".join(lines)
 
@@ -147,7 +148,11 @@ def _check_launches(one: CaseDuel, ddp: DdpSession) -> None:
         failures = [failed.failure for failed in one.failures if failed.side == side]
         if not failures:
             continue
-        describe = describe_launch_failure if ddp.is_first(one.cases.b, "launch failure") else str
+        describe = (
+            describe_launch_failure
+            if ddp.requested.is_first(one.cases.b, "launch failure")
+            else str
+        )
         text = f"side {side} fails: " + "\n".join(map(describe, failures))
         if side == "B":
             pytest.fail(text, pytrace=False)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import prepare
@@ -17,52 +16,31 @@ from ddp_perf.duel.sources import Project
 from ddp_perf.duel.values import Duel, Side
 from ddp_perf.plugin.against.report import DuelReportWriter
 from ddp_perf.plugin.against.session import AgainstSession
-from ddp_perf.plugin.options import Options
+from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.system.capacity import Capacity
 
 _SILENCE_S = 30.0  # then the terminal gets a line
 
 
-def make_against(
-    options: Options,
-    capacity: Capacity,
-    progress: TerminalProgress,
-    *,
-    root: Path,
-    suites: Sequence[Path],
-    on_sigterm: Callable[[], NoReturn],
-) -> AgainstSession | None:
+def make_against(setup: Setup, *, on_sigterm: Callable[[], NoReturn]) -> AgainstSession | None:
     """Return the duel of a pytest session, or None without ``--ddp-against``."""
+    options = setup.options
     if options.against is None:
         return None
-    project = Project(root=root, suites=tuple(suites), import_paths=options.import_paths)
-    run = functools.partial(
-        run_against,
-        project=project,
-        options=options,
-        capacity=capacity,
-        progress=progress,
-        on_sigterm=on_sigterm,
-    )
     report = DuelReportWriter(
-        options.report, options.json_path, root=root, import_paths=options.import_paths
+        options.report, options.json_path, root=setup.root, import_paths=options.import_paths
     )
-    return AgainstSession(options.against, project, report, run=run)
+    run = functools.partial(run_against, setup, on_sigterm)
+    return AgainstSession(options.against, setup.project, report, run=run)
 
 
 def run_against(
-    a: Side,
-    b: Side,
+    setup: Setup,
+    on_sigterm: Callable[[], NoReturn],
+    sides: tuple[Side, Side],
     cases: Sequence[Case],
     on_update: Callable[[Duel], None],
-    *,
-    project: Project,
-    options: Options,
-    capacity: Capacity,
-    progress: TerminalProgress,
-    on_sigterm: Callable[[], NoReturn],
 ) -> Duel:
     """Run the duel of the cases, as long as the options allow.
 
@@ -74,6 +52,8 @@ def run_against(
     from ddp_perf.duel.open_sides import open_sides
     from ddp_perf.duel.run import DuelRequest, run_duel
 
+    options, project, progress = setup.options, setup.project, setup.progress
+    capacity = setup.capacity
     assert options.against is not None  # it is called with --ddp-against alone
     with contextlib.ExitStack() as stack:
         ready_a, ready_b = (
@@ -85,7 +65,7 @@ def run_against(
                     import_paths=project.import_paths,
                 )
             )
-            for side in (a, b)
+            for side in sides
         )
         matched = match_cases(
             ready_a,
@@ -96,11 +76,10 @@ def run_against(
             overrides=options.overrides,
         )
         budget_s = options.against.budget_s or default_budget_s(matched)
-        store = BaselineStore(options.baseline_directory)
         matched = choose_cases(
             matched,
             budget_s=budget_s,
-            launch_s=stored_launch_s(store, capacity),
+            launch_s=stored_launch_s(setup.store, capacity),
             fits=capacity.fits,
         )
         request = DuelRequest(
@@ -113,7 +92,7 @@ def run_against(
         )
         open_a, open_b = stack.enter_context(machine)
         lines = _Lines(progress, on_update)
-        lines.begin(a, b, len(matched.cases), request.budget_s)
+        lines.begin(*sides, len(matched.cases), request.budget_s)
         if text := choice_text(matched, budget_s):
             progress.say(text)
         return run_duel(request, open_a, open_b, capacity, on_update=lines.update)

@@ -18,7 +18,7 @@ from ddp_perf.plugin.against.report import DuelReportWriter
 from ddp_perf.render.units import counted
 
 # Runs the duel of the cases; its last argument receives what is finished after each pair.
-Run = Callable[[Side, Side, Sequence[Case], Callable[[Duel], None]], Duel]
+Run = Callable[[tuple[Side, Side], Sequence[Case], Callable[[Duel], None]], Duel]
 
 
 class AgainstSession:
@@ -93,7 +93,7 @@ class AgainstSession:
     def _measure(self) -> None:
         assert self._sides is not None  # `plan` is called before any test
         try:
-            self._note(self._run(*self._sides, self._planned, self._note))
+            self._note(self._run(self._sides, self._planned, self._note))
         except DdpPerfError as error:
             self._problem = str(error)
             raise

@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.gate_audit import GateAudit
 from ddp_perf.core.measurement import Finding
@@ -15,11 +14,9 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import LaunchError
 from ddp_perf.session.audit.draw import HiddenSlowDown
 from ddp_perf.session.measure.bench import Bench, Policy
-from ddp_perf.session.measure.code import SessionCode
 from ddp_perf.session.measure.second_stage import Settle
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.system.capacity import Capacity
 
 _METRICS = {metric.name for metric in METRICS}
 _WORST_FIRST = (
@@ -36,15 +33,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float  # chance of a false REGRESSION of each verdict by stored sessions
 
 
-def run_audit(
-    request: AuditRequest,
-    bench: Bench,
-    *,
-    capacity: Capacity,
-    store: BaselineStore,
-    code: SessionCode,
-    settle: Settle | None,
-) -> GateAudit:
+def run_audit(request: AuditRequest, bench: Bench, *, settle: Settle | None) -> GateAudit:
     """Launch the case with the hidden slow-down, and judge it blindly. Nothing is stored.
 
     ``settle`` is the second stage of the audit alone. The case is launched as often as its suite
@@ -62,10 +51,7 @@ def run_audit(
             keeps_output=False,
         ),
         msgspec.structs.replace(bench, injections=hidden.injections),
-        capacity=capacity,
-        store=store,
         on_partial=lambda partial: None,
-        code=code,
         settle=settle,
     )
     if failures := result.measurements[case.id].failures:

@@ -9,9 +9,12 @@ from typing import Protocol
 import msgspec
 
 from ddp_perf.baselines.save import SaveMode
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.session.measure.code import UNKNOWN_CODE, SessionCode
+from ddp_perf.system.capacity import Capacity
 
 LaunchOutcome = LaunchResult | LaunchFailure
 
@@ -46,10 +49,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """The launcher, its observer, and what each launch of a session receives."""
+    """What a session measures with: its launcher, the machine, the store, and its code."""
 
     launcher: Launcher
     progress: Progress
+    capacity: Capacity
+    store: BaselineStore
+    code: SessionCode = UNKNOWN_CODE  # what a stored session is remembered by
     root: Path  # where the measured code is checked out; its artifacts/ receive what ranks write
     import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
     injections: tuple[Injection, ...] = ()  # a case gets those that apply to it

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
@@ -27,7 +26,6 @@ from ddp_perf.session.gate.other_node import compare_other_node
 from ddp_perf.session.gate.pool import find_outlier_host
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
-from ddp_perf.session.measure.code import UNKNOWN_CODE, SessionCode
 from ddp_perf.session.measure.elsewhere import launch_elsewhere
 from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
 from ddp_perf.session.measure.explainer import Explainer
@@ -48,7 +46,6 @@ from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
-from ddp_perf.system.capacity import Capacity
 
 
 class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +68,9 @@ def run_suite(
     request: SuiteRequest,
     bench: Bench,
     *,
-    capacity: Capacity,
-    store: BaselineStore,
     on_partial: Callable[[SuiteResult], None],
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
     other_work: Callable[[Case], str | None] = lambda case: None,
-    code: SessionCode = UNKNOWN_CODE,
     settle: Settle | None = None,
 ) -> SuiteResult:
     """Measure, judge and settle a suite, then store, explain and profile it as requested.
@@ -84,12 +78,13 @@ def run_suite(
     ``on_partial`` gets the result so far after every round. ``on_judged`` gets the judged result
     before it is stored, explained or profiled. Cases of an earlier result keep their verdicts,
     and their one-rank launches are used for scaling. ``other_work`` tells what a case's step does
-    beyond what is stored of it; such a case begins no level. ``code`` is what a stored session is
-    remembered by, and ``settle`` the second stage of the verdicts.
+    beyond what is stored of it; such a case begins no level. ``settle`` is the second stage of the
+    verdicts.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
     read (before any launch) or written (after ``on_partial`` got the whole result).
     """
+    capacity, store, code = bench.capacity, bench.store, bench.code
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = request.baseline or store.load(key)

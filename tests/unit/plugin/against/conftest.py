@@ -54,6 +54,6 @@ def against(project, monkeypatch):
     monkeypatch.setattr(
         running,
         "run_against",
-        lambda a, b, cases, on_update, **_: against.play(a, b, cases, on_update),
+        lambda setup, on_sigterm, sides, cases, on_update: against.play(*sides, cases, on_update),
     )
     return against
