@@ -292,7 +292,8 @@ def _verdict(
     if not session.values(metric) and (missing := MISSING_READINGS.get(metric)) is not None:
         return Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
     if not stored.at_level:
-        reason = _why_no_level(context.baseline.cases[case.id], metric, context.remedies)
+        remedy = context.remedies.no_such_figure
+        reason = f"the baseline of this case has no {metric}; {remedy}"
         return Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     tolerance, prior = tolerance_of(case, metric), history.prior(case, metric)
     if context.compared is not None:
@@ -314,18 +315,6 @@ def _verdict(
         looks=context.looks.get(case.id, ()),
         session_levels=stored.levels,
         sampling=context.sampling.get(case.id, {}).get(metric, NOT_SAMPLED),
-    )
-
-
-def _why_no_level(stored: CaseBaseline, metric: str, remedies: Remedies) -> str:
-    """Return why no session sets a level of the metric, and the remedy."""
-    medians = stored.medians_instead_of(metric)
-    if not medians:
-        return f"the baseline of this case has no {metric}; {remedies.no_such_figure}"
-    return (
-        f"the sessions until {medians[-1].date[:10]} have medians of the step, and no"
-        f" steps to compute the {metric} from; --save-baseline=append adds a session that has it,"
-        " and ddp-perf judge --append the older ones whose results files were kept"
     )
 
 

@@ -33,7 +33,7 @@ def finding(case_id=ONE, metric="step_time", outcome="REGRESSION", ratio=1.5):
 
 def results(*findings, settled=None):
     suite = {"suite": "training", "findings": findings, "settled": settled or {}}
-    return msgspec.json.encode({"schema_version": 4, "complete": True, "suites": [suite]})
+    return msgspec.json.encode({"schema_version": 1, "complete": True, "suites": [suite]})
 
 
 def run(*findings, settled=None, **changes):
