@@ -22,7 +22,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Environment
     launches: tuple[dict[str, float], ...]
     terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
-    overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
+    overhead_s: float  # of a launch, outside its timed steps
     # By metric, where the session was judged to be off the level: REGRESSION, SUSPECT, IMPROVEMENT.
     verdicts: dict[str, Outcome] = {}
     # Of alike nodes that were measured one by one: the node of each launch. (): it was one machine.

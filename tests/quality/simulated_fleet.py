@@ -159,6 +159,7 @@ class SimulatedFleet:
             date=date.isoformat() + "+00:00",
             environment=_ENVIRONMENT,
             launches=tuple({STEP_TIME.name: one} for own in figures.values() for one in own),
+            overhead_s=1.0,
             nodes=tuple(node for node, own in figures.items() for _ in own),
         )
 

@@ -209,7 +209,7 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
 def _judge_loss(
     measurement: Measurement, context: JudgingContext, otherwise: Verdict | None = None
 ) -> Iterable[Finding]:
-    """Judge the losses, if the case is judged by them and its launches have them.
+    """Judge the losses, if the case is judged by them.
 
     ``otherwise`` is the verdict on the figures if nothing of the case can be compared.
     """
@@ -219,8 +219,6 @@ def _judge_loss(
     if (tolerance := loss_tolerance(case, launches)) is None:
         return
     verdict = judge_loss(launches, own, tolerance=tolerance)
-    if verdict is None:
-        return
     if verdict.outcome is Outcome.NO_BASELINE and otherwise is not None:
         verdict = otherwise
     elif verdict.outcome is Outcome.NO_BASELINE:

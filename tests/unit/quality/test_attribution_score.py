@@ -29,7 +29,10 @@ JITTER = (1.0, 1.004, 0.996)
 
 def explained(*causes, **grown_s):
     """Return an explanation with these causes; ``grown_s`` are the changes of terms."""
-    terms = [Delta(name=name, before=0.01, after=0.01 + grown_s.get(name, 0)) for name in TERMS]
+    terms = [
+        Delta(name=name, before=0.01, after=0.01 + grown_s.get(name, 0), uncertainty=0.0)
+        for name in TERMS
+    ]
     return Explanation(
         case_id=CASE.id, step_change_s=0.002, causes=causes, terms=tuple(terms), launches=5
     )
