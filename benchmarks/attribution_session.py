@@ -24,7 +24,6 @@ from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.launch.forkserver import ForkserverLauncher
@@ -115,25 +114,12 @@ def write_recording(path: Path, result: SuiteResult) -> None:
 
 
 def read_recording(path: Path) -> SuiteResult:
-    """Read a recorded session, also one of an older version of results files.
-
-    Recordings keep no CPU times, and are compared only with each other. So the wall clock stands
-    for them: without any, launches of an older version are compared with none.
-    """
+    """Read a recorded session."""
     with tempfile.NamedTemporaryFile(suffix=".json") as plain:
         plain.write(gzip.decompress(path.read_bytes()))
         plain.flush()
         (result,) = read_results(Path(plain.name)).suites
-    measurements = {
-        case_id: msgspec.structs.replace(one, launches=tuple(map(_with_cpu_times, one.launches)))
-        for case_id, one in result.measurements.items()
-    }
-    return msgspec.structs.replace(result, measurements=measurements)
-
-
-def _with_cpu_times(launch: LaunchResult) -> LaunchResult:
-    ranks = tuple(msgspec.structs.replace(rank, cpu_s=rank.step_s) for rank in launch.ranks)
-    return msgspec.structs.replace(launch, ranks=ranks)
+    return result
 
 
 def _compact(value: Any) -> Any:

@@ -145,6 +145,7 @@ class Simulation:
             mean_step_s=0.06,
             p95_step_s=0.07,
             throughput=1000.0,
+            overhead_s=1.0,
         )
 
     def _logs(self, day: int) -> tuple[Floats, Floats]:

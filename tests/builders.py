@@ -160,6 +160,7 @@ def make_placement(rank: int = 0, **changes: Any) -> Placement:
         "device_name": "Some Processor",
         "cores": (rank,),
         "cuda_visible_devices": None,
+        "host": "host",
     }
     return Placement(**{**fields, **changes})
 
@@ -305,6 +306,7 @@ def make_session(step_s: list[float], *, day: int = 1, **figures: float) -> Sess
         date=f"2026-01-{day:02}T03:04:05+00:00",
         environment=make_environment(),
         launches=tuple({"step_time": value, TYPICAL_STEP: value, **others} for value in step_s),
+        overhead_s=0.3,
     )
 
 

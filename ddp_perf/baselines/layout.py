@@ -32,7 +32,7 @@ class FileSession(
     tree: str | None = None
     launches: Columns
     terms: Columns = {}
-    overhead_s: float | None = None
+    overhead_s: float
     verdicts: dict[str, Outcome] = {}
     nodes: tuple[str, ...] = ()
     slow_nodes: dict[str, str] = {}

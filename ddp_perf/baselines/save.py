@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.baselines.thin import thin
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
-from ddp_perf.core.case import LOGGING_VARIABLES, Case
+from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
@@ -223,10 +223,7 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def work_differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Return each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    # An older file has variables in its work that only change what is logged.
-    logged = {f"env.{name}" for name in LOGGING_VARIABLES}
-    work = {name: value for name, value in stored.work.items() if name not in logged}
-    return field_changes(work, case.work())
+    return field_changes(stored.work, case.work())
 
 
 def _first(new: NewSession) -> CaseBaseline:
@@ -267,20 +264,14 @@ def is_counted_alike(one: str | None, other: str) -> bool:
 
 
 def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
-    """Add the session, or replace the stored one that has only medians of the same steps."""
+    """Add the session in the order of the dates."""
     session, old = new.session, _with_counts(old, new)
     if not any(session.launches):
         return old  # ``missing`` adds losses and FLOPs alone
-    replaced = stored_session(old, session.date, session.environment)
-    if replaced is not None and replaced.values(STEP_TIME.name):
-        replaced = None
-    before = _with_verdicts(old.sessions, new.off_level)
-    sessions = [
-        session if one is replaced else marked
-        for one, marked in zip(old.sessions, before, strict=True)
-    ]
-    if replaced is None:  # ``missing`` may add an older one that has what the newer ones lack
-        sessions = sorted([*sessions, session], key=lambda one: instant(one.date))
+    # ``missing`` may add an older one that has what the newer ones lack.
+    sessions = sorted(
+        [*_with_verdicts(old.sessions, new.off_level), session], key=lambda one: instant(one.date)
+    )
     first = _first_figures(old, session)
     return msgspec.structs.replace(old, sessions=tuple(sessions), first=first)
 

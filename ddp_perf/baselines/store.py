@@ -17,11 +17,6 @@ from typing import Any
 import msgspec
 
 from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
-from ddp_perf.baselines.migrations import (
-    baseline_from_version_1,
-    baseline_from_version_2,
-    baseline_from_version_3,
-)
 from ddp_perf.baselines.writing import check_storable, write_json, writing
 from ddp_perf.core.baseline import (
     SCHEMA_VERSION,
@@ -47,11 +42,7 @@ _BASELINES = VersionedJson(
     kind="a baseline file",
     error=BaselineError,
     remedy=_REMEDY,
-    migrations={
-        1: baseline_from_version_1,
-        2: baseline_from_version_2,
-        3: baseline_from_version_3,
-    },
+    anew="move it away and store a session again: pytest --save-baseline",
     others={
         "suites": "the results of a session, not a baseline file; ddp-perf explain and ddp-perf"
         " report show it, ddp-perf baseline promote stores it"
@@ -63,6 +54,7 @@ _STRUCTURES = VersionedJson(
     kind="a file of structures",
     error=BaselineError,
     remedy=_REMEDY,
+    anew="move it away and count again: pytest -k structure --save-baseline",
 )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.metric import METRICS, STEP_TIME
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory, by_half_day
-from ddp_perf.core.session import MEDIANS, TYPICAL_STEP, Session
+from ddp_perf.core.session import TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 
 INFORMING = 28  # newest sessions that inform the level and the spread of a metric
@@ -22,13 +22,10 @@ NEWEST = 10  # newest sessions of any verdict
 
 def thin(case: CaseBaseline) -> CaseBaseline:
     """Return the case with the sessions, and the terms of them, that are still read."""
-    names = [metric.name for metric in METRICS]
+    histories = [case.history(metric.name) for metric in METRICS]
     step_time = case.history(STEP_TIME.name)
-    if len(step_time.reference) < REFERENCE_SESSIONS:
-        names += MEDIANS.values()  # they may still be replaced by levels
-    histories = {name: case.history(name) for name in names}
     of_terms = step_time.reference_of_terms
-    read = (session for history in histories.values() for session in _read(case, history))
+    read = (session for history in histories for session in _read(case, history))
     marked = _newest_of_slow_nodes(case)
     kept, with_terms = _launches((*read, *of_terms, *marked)), _launches(of_terms)
     sessions = list(_with_witnesses(case, kept))
@@ -43,8 +40,6 @@ def _without_terms(session: Session) -> Session:
     """Drop the terms, and the typical step, which is compared with them."""
     launches = tuple(
         {name: value for name, value in launch.items() if name != TYPICAL_STEP}
-        if STEP_TIME.name in launch
-        else launch
         for launch in session.launches
     )
     return msgspec.structs.replace(session, launches=launches, terms=())

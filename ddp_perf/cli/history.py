@@ -182,8 +182,6 @@ def _draw(histories: list[CaseHistory], path: Path) -> None:
     if len(histories) > 1:
         names = ", ".join(found.series.case.accelerator for found in histories)
         raise HistoryError(f"--plot: it draws one machine, but the case was measured on {names}")
-    if not histories[0].series.sessions:
-        raise HistoryError(f"--plot: {histories[0].series.case.case_id} has no session to draw")
     try:
         write_history_plot(path, histories[0])
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME, TARGETS
-from ddp_perf.core.session import MEDIANS
+from ddp_perf.core.session import TYPICAL_STEP
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import parse_duration
 
@@ -46,7 +46,7 @@ BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]
 _METRICS = [metric.name for metric in METRICS]
-_RECORDED = [*_METRICS, *MEDIANS.values()]
+_RECORDED = [*_METRICS, TYPICAL_STEP]
 Metric = Annotated[
     str, typer.Option(metavar="NAME", callback=_recorded, help=f"One of {', '.join(_RECORDED)}.")
 ]

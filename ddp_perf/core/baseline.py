@@ -12,9 +12,9 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.metric_history import MetricHistory, history_of
 from ddp_perf.core.published import PublishedTable
-from ddp_perf.core.session import MEDIANS, Session, are_apart
+from ddp_perf.core.session import Session, are_apart
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 STRUCTURE_VERSION = 1
 
 
@@ -24,7 +24,7 @@ class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     date: str
     commit: str | None
     reason: str
-    ratio: float | None  # None: no older session had a level, only medians
+    ratio: float | None  # None: no older session had a level
 
 
 class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     document: str | None = None  # source of a published or modelled figure
     structure: Structure | None = None
     flops: int | None = None  # of one step of a rank, counted
-    flops_torch: str | None = None  # version of torch that counted them; None: an older file
+    flops_torch: str | None = None  # version of torch that counted them; None: there are none
     losses: dict[str, float] = {}  # mean of the ranks, by the number of the step; {}: none
     sessions: tuple[Session, ...]
     first: dict[str, float]  # medians of the first session ever saved: drift is relative to them
@@ -45,14 +45,9 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the stored sessions that have the metric, oldest first."""
         return tuple(session for session in self.sessions if session.values(metric))
 
-    def medians_instead_of(self, metric: str) -> tuple[Session, ...]:
-        """Return the stored sessions that have the median of a metric, and no level."""
-        median = MEDIANS.get(metric, "")
-        return tuple(one for one in self.sessions_with(median) if not one.values(metric))
-
     @property
     def has_level(self) -> bool:
-        """True if a session has the level of the step, not only its median or other metrics."""
+        """True if a session has the level of the step, not only other metrics."""
         return bool(self.sessions_with(STEP_TIME.name))
 
     def session_beside(self, date: str, environment: Environment) -> str | None:
@@ -90,7 +85,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reason: str
     until: str  # the last day, ISO 8601
     date: str  # when it was given, ISO 8601, UTC
-    ratio: float | None = None  # to the level, as it was then; None: of a target, or an older entry
+    ratio: float | None = None  # to the level, as it was then; None: of a target or an exact metric
     # Of the metric "structure", and of "loss": what was measured. Nothing else is covered.
     structure: Structure | None = None
     flops: int | None = None

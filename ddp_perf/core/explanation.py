@@ -26,7 +26,7 @@ CauseKind = Literal[
 
 FigureUnit = Literal["s", "count"]
 
-# Results files contain terms only, which are seconds: their keys are older than `Delta.unit`.
+# The keys of files have the unit, because these contain terms only, which are seconds.
 _KEYS = {"before": "before_s", "after": "after_s", "uncertainty": "uncertainty_s"}
 
 
@@ -38,7 +38,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     before: float
     after: float
     # Chance alone causes at most this change, except in one of twenty cases for any group of terms.
-    uncertainty: float = 0.0  # 0: the results file is older than this field
+    uncertainty: float
 
     @property
     def change(self) -> float:

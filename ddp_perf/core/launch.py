@@ -60,12 +60,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...]
     cuda_visible_devices: str | None
     node: int = 0  # number of its node in the launch
-    host: str | None = None  # of that node; None: an older file
+    host: str  # of that node
 
     @property
     def node_name(self) -> str:
         """The node in words: ``node 1 (b)``. Two nodes may be on one host."""
-        return f"node {self.node}" + (f" ({self.host})" if self.host is not None else "")
+        return f"node {self.node} ({self.host})"
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
     # False: step time, clock, power or temperature of a GPU still changed at the limit of time.
     steady: bool
     again: int = 0  # further steps after the last reading, just before the timed loop
-    step_s: float | None = None  # of the slowest rank at its end; None: an older file
+    step_s: float  # of the slowest rank at its end
     load: GpuLoad | None = None  # of the rank's GPU at its end; None: unknown
 
 
@@ -130,11 +130,11 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     ddp_logging: dict[str, int | float | str]  # DDP's own logging data; empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     # The same, by the format that they are computed in: "fp32", "tf32", "bf16", "fp16", "fp8" or
-    # torch's name of another. Empty: an older file.
+    # torch's name of another. Empty: not counted.
     flops_by_format: dict[str, int] = {}
     # By the number of the step from the initial parameters on: 1, 2, 4 … 32. None: NaN or infinite.
     losses: dict[str, float | None] = {}
-    # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file
+    # Relative unit of the coarsest type of its trained parameters and its loss. None: no losses.
     loss_unit: float | None = None
     # False: an iterator gives the batches, maybe of several sizes; of a script: two steps have
     # computed different amounts.
@@ -147,8 +147,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     slowdown: float | None = None  # share that compute:N% added to its step, as measured
     energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
     load: GpuLoad | None = None  # of its GPU while it ran the last timed steps; None: unknown
-    utilisation: RankUtilisation | None = None  # None: an older file
-    # None: an older file, a step that a CUDA graph replays, or a script that was over before.
+    utilisation: RankUtilisation | None = None  # None: unknown
+    # None: a step that a CUDA graph replays, or a script that was over before.
     probe: RankProbe | None = None
     script: ScriptFacts | None = None  # None: a workload, or a collective
     # Why it lacks facts that it should have: what fails after the timed steps costs no times.
@@ -210,7 +210,7 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     node_hardware: tuple[
         NodeHardware, ...
     ] = ()  # of its nodes on the gpu tier, if there are several
-    node: str | None = None  # that was asked for, by name; None: any node, or an older file
+    node: str | None = None  # that was asked for, by name; None: any node
 
     @property
     def turn(self) -> tuple[int, str | None]:
@@ -247,9 +247,9 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of its nodes, by node; one may have several nodes. Empty: an older file."""
+        """The hosts of its nodes, by node; one may have several nodes."""
         names = {rank.placement.node: rank.placement.host for rank in self.ranks}
-        return tuple(names[node] or "" for node in sorted(names)) if all(names.values()) else ()
+        return tuple(names[node] for node in sorted(names))
 
     @property
     def transports(self) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_s: float
     p95_step_s: float
     throughput: float  # units of the workload per second, over all ranks and measured steps
-    decomposition: Decomposition | None = None  # None: a file that is older than probes
-    overhead_s: float | None = None  # of the launch, outside its timed steps; None: an older file
+    decomposition: Decomposition | None = None  # None: no probe
+    overhead_s: float  # of the launch, outside its timed steps
     node: str | None = None  # None: the launch was for any node
     clocks_mhz: dict[ClockName, float] = {}  # under load, of the GPU with the lowest; {}: unknown
 

@@ -96,7 +96,7 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reference_of_terms(self) -> tuple[Session, ...]:
-        """The reference sessions of the terms, which may have been added later than the metric."""
+        """The reference sessions of the terms, which a session may lack."""
         with_terms = [session for session in self.at_level if session.has_terms()]
         return tuple(with_terms[:REFERENCE_SESSIONS])
 

@@ -69,7 +69,7 @@ class PublishedTable(
     document: str
     url: str | None = None  # of the document at that revision; None: unknown
     revision: str | None = None  # commit or version of the document; None: it has none
-    date: Date | None = None  # of that revision; None: a file that is older than this field
+    date: Date | None = None  # of that revision; None: unknown
     where: str  # the place of the table in the document: its section, for example
     hardware: str
     # How the GPUs are linked, if the document states it for figures of GPUs that it does not name.

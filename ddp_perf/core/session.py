@@ -8,18 +8,11 @@ import msgspec
 
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, TAIL
 from ddp_perf.core.verdict import Outcome
 
 HALF_DAY = datetime.timedelta(hours=12)  # sessions that are closer count as one
 CONTROL = "control"  # the control's name among a launch's figures
 TYPICAL_STEP = "median_step_time"  # the name of its median step, which is stored but not gated
-# Figures of the level of a step, and the names of those of its median, which older sessions have.
-MEDIANS = {
-    STEP_TIME.name: TYPICAL_STEP,
-    TAIL.name: "median_tail",
-    EFFICIENCY.name: "median_efficiency",
-}
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +22,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Environment
     launches: tuple[dict[str, float], ...]
     terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
-    overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
+    overhead_s: float  # of a launch, outside its timed steps
     # By metric, where the session was judged to be off the level: REGRESSION, SUSPECT, IMPROVEMENT.
     verdicts: dict[str, Outcome] = {}
     # Of alike nodes that were measured one by one: the node of each launch. (): it was one machine.
@@ -44,10 +37,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def node_names(self) -> tuple[str, ...]:
         """Return the node of each launch: its host, where the session names no node."""
         return self.nodes or (self.environment.host,) * len(self.launches)
-
-    def has_only_medians(self) -> bool:
-        """Return whether it has the median of the step, and not its level."""
-        return bool(self.values(TYPICAL_STEP)) and not self.values(STEP_TIME.name)
 
     def has_terms(self) -> bool:
         """Return whether any launch has all terms of its step."""

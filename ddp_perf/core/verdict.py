@@ -22,13 +22,6 @@ class Outcome(str, enum.Enum):
     MISSES_TARGET = "MISSES TARGET"
     BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
 
-    @classmethod
-    def _missing_(cls, value: object) -> Outcome | None:
-        """Read older files: they had another word, and verdicts on published figures."""
-        if value == "INCONCLUSIVE":
-            return cls.UNDECIDED
-        return cls.NO_BASELINE if value in ("MEETS PUBLISHED", "BELOW PUBLISHED") else None
-
 
 # Outcomes that more launches of the same session may still change.
 OPEN = (Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID)

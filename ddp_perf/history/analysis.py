@@ -62,16 +62,15 @@ def case_history(series: TimeSeries) -> CaseHistory:
 def newest_work(found: Iterable[TimeSeries]) -> list[TimeSeries]:
     """Return the series of the work that was measured last, for each accelerator and case.
 
-    Series without a session are left out, unless older sessions have the median of the metric.
+    Series without a session are left out.
     """
     newest: dict[tuple[str, str], TimeSeries] = {}
     for series in found:
         key = series.case.accelerator, series.case.case_id
-        is_known = series.sessions or series.only_medians
-        if is_known and (key not in newest or _last(series) > _last(newest[key])):
+        if series.sessions and (key not in newest or _last(series) > _last(newest[key])):
             newest[key] = series
     return list(newest.values())
 
 
 def _last(series: TimeSeries) -> str:
-    return series.sessions[-1].session.date if series.sessions else ""
+    return series.sessions[-1].session.date

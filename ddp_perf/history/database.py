@@ -15,7 +15,7 @@ from ddp_perf.core.secrets import without_passwords
 from ddp_perf.errors import HistoryError
 
 _EXAMPLES = "sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
-_ADVISORY_LOCK = 0x0DD9  # PostgreSQL: taken by the process that creates or upgrades the tables
+_ADVISORY_LOCK = 0x0DD9  # PostgreSQL: taken by the process that creates the tables
 # Keys: a part of the driver's message, or PostgreSQL's SQLSTATE, because its messages are in the
 # server's language. Values: the meaning and the remedy.
 _MEANINGS = {

@@ -76,7 +76,6 @@ class TimeSeries(msgspec.Struct, frozen=True, kw_only=True):
     case: StoredCase
     metric: str
     sessions: tuple[HistoryPoint, ...]
-    only_medians: int = 0  # older sessions, which have the median of the metric instead
 
     def sound(self) -> list[HistoryPoint]:
         """Return the sessions that are usable: neither disturbed nor slowed on purpose."""

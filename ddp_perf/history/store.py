@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, func, or_, select, tuple_
+from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.gate_audit import GateAudit
-from ddp_perf.core.session import MEDIANS
 from ddp_perf.core.verdict import Verdict
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.database import Database
-from ddp_perf.history.migrations import is_current, migrate
 from ddp_perf.history.records import (
     CaseRecord,
     HistoryPoint,
@@ -30,7 +28,7 @@ from ddp_perf.history.records import (
     StoredCase,
     TimeSeries,
 )
-from ddp_perf.history.tables import AUDITS, CASES, FIGURES, SESSIONS
+from ddp_perf.history.tables import AUDITS, CASES, FIGURES, SESSIONS, are_made, make
 
 PATIENCE_S = 30.0
 TOGETHER = 20  # sessions in one transaction of an import: their rows are adjacent on disk
@@ -57,7 +55,7 @@ class HistoryStore:
     def __init__(self, url: str, *, create: bool = True, patience_s: float | None = None) -> None:
         """Open the store, and create it if there is none and `create` is true.
 
-        Raises HistoryError if it cannot be opened, is corrupt, or belongs to a newer ddp-perf.
+        Raises HistoryError if it cannot be opened, is corrupt, or has another version.
         """
         self._database = Database(url, patience_s=PATIENCE_S if patience_s is None else patience_s)
         self.name = self._database.name
@@ -71,7 +69,7 @@ class HistoryStore:
         if path is not None and create:
             _make_directory(path)
         try:
-            self._upgrade_tables()
+            self._make_tables()
         except BaseException:
             self.close()
             raise
@@ -125,14 +123,8 @@ class HistoryStore:
         """Return the sessions of one metric, oldest first; empty if it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
         keys = select(FIGURES.c.session_key).where(wanted)
-        medians = select(func.count()).where(
-            FIGURES.c.case_key == case.key,
-            FIGURES.c.metric == MEDIANS.get(metric),
-            FIGURES.c.session_key.not_in(keys),
-        )
         with self._database.reading() as connection:
             rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
-            only_medians = connection.execute(medians).scalar_one()
             if any(row["session_key"] not in self._sessions for row in rows):
                 query = select(SESSIONS.c.id, SESSIONS.c.info).where(SESSIONS.c.id.in_(keys))
                 self._sessions |= {
@@ -143,9 +135,7 @@ class HistoryStore:
             for row in rows
         ]
         sessions.sort(key=lambda session: (session.session.date, session.session.started))
-        return TimeSeries(
-            case=case, metric=metric, sessions=tuple(sessions), only_medians=only_medians
-        )
+        return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
 
     def append_audit(self, audit: GateAudit) -> None:
         """Store an audit, once. It is on disk when this returns. Raises HistoryError."""
@@ -163,12 +153,12 @@ class HistoryStore:
         """Close all connections to the database."""
         self._database.close()
 
-    def _upgrade_tables(self) -> None:
+    def _make_tables(self) -> None:
         with self._database.reading() as connection:
-            current = is_current(connection)
-        if not current:
+            made = are_made(connection)
+        if not made:
             with self._database.making_tables() as connection:
-                migrate(connection)
+                make(connection)
 
     def _session_keys(
         self, connection: Connection, records: Sequence[SessionRecord]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     Column,
+    Connection,
     Float,
     ForeignKey,
     Integer,
@@ -15,8 +16,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    insert,
+    inspect,
+    select,
 )
 
+from ddp_perf.errors import HistoryError
+
+SCHEMA_VERSION = 1
 METADATA = MetaData()
 
 SCHEMA = Table(
@@ -81,3 +88,33 @@ AUDITS = Table(
     Column("info", Text, nullable=False),  # GateAudit as JSON
     PrimaryKeyConstraint("accelerator", "host", "date", "suite", "case_id"),
 )
+
+
+def are_made(connection: Connection) -> bool:
+    """Return whether the database has the tables.
+
+    Raises HistoryError if they have another version, or if another program made one of them.
+    """
+    tables = set(inspect(connection).get_table_names())
+    if SCHEMA.name not in tables:
+        if others := tables & set(METADATA.tables):
+            raise HistoryError(
+                f"it has a table {sorted(others)[0]!r} that is not of this program; name another"
+                " database"
+            )
+        return False
+    found = connection.execute(select(SCHEMA.c.version)).scalar_one()
+    if found != SCHEMA_VERSION:
+        raise HistoryError(
+            f"its tables have version {found}, and this ddp-perf reads {SCHEMA_VERSION}; use the"
+            " ddp-perf that wrote it, or name another database and fill it from the results files:"
+            " ddp-perf history import"
+        )
+    return True
+
+
+def make(connection: Connection) -> None:
+    """Make the tables unless they are there. The caller's transaction excludes other writers."""
+    if not are_made(connection):
+        METADATA.create_all(connection)
+        connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))

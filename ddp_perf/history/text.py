@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddp_perf.core.metric import METRICS, metric_title
-from ddp_perf.core.session import MEDIANS
+from ddp_perf.core.session import TYPICAL_STEP
 from ddp_perf.history.analysis import CaseHistory, ChangeRange
 from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import TrendChange
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import counted, percent_change, to_json
 
-_UNITS = {metric.name: metric.unit for metric in METRICS}
-_UNITS |= {median: _UNITS[metric] for metric, median in MEDIANS.items()}
+_UNITS = {metric.name: metric.unit for metric in METRICS} | {TYPICAL_STEP: "s"}
 
 
 def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
@@ -25,7 +24,7 @@ def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
     table.add_column("on")
     for history in histories:
         table.add_row(history.series.case.case_id, *_overview_row(history))
-    lines = rendered(table, width) + wrapped(list(_without_level(histories)), width)
+    lines = rendered(table, width)
     moved = [h for h in histories if h.trend and h.trend.distance and h.trend.distance.slower]
     lines += wrapped(
         [f"slower than the first: {_since_first(history)}" for history in moved], width
@@ -63,7 +62,7 @@ def case_text(history: CaseHistory, width: int) -> str:
 
 def ranges_text(history: CaseHistory, width: int) -> str:
     """Return each change with the sessions, commits and versions before and after it."""
-    paragraphs = [_title(history.series), *_without_level([history])]
+    paragraphs = [_title(history.series)]
     if not history.ranges:
         paragraphs.append(f"no change in {_sessions(len(history.series.sound()))}")
     for found in history.ranges:
@@ -104,12 +103,11 @@ def unit_of(metric: str) -> tuple[str, float]:
 
 def _overview_row(history: CaseHistory) -> list[str]:
     series, trend = history.series, history.trend
-    newest = series.sessions[-1].figure.value if series.sessions else None
     distance = trend.distance if trend else None
     change = trend.changes[-1] if trend and trend.changes else None
     return [
         str(len(series.sessions)),
-        _shown(series.metric, newest, unit=True),
+        _shown(series.metric, series.sessions[-1].figure.value, unit=True),
         percent_change(distance.ratio) if distance else "–",
         percent_change(change.ratio) if change else "–",
         series.sound()[change.first].session.date[:10] if change else "",
@@ -118,7 +116,6 @@ def _overview_row(history: CaseHistory) -> list[str]:
 
 def _findings(history: CaseHistory) -> Iterator[str]:
     sessions, trend = history.series.sound(), history.trend
-    yield from _without_level([history])
     if left_out := len(history.series.sessions) - len(sessions):
         yield f"left out because disturbed, INVALID or slowed on purpose: {_sessions(left_out)}"
     if trend is None:
@@ -130,18 +127,6 @@ def _findings(history: CaseHistory) -> Iterator[str]:
         yield "no step and no drift"
     if trend.distance is not None:
         yield _since_first(history)
-
-
-def _without_level(histories: Sequence[CaseHistory]) -> Iterator[str]:
-    """Yield one line on the sessions that have the median of the metric, if there are any."""
-    count = max((history.series.only_medians for history in histories), default=0)
-    if count:
-        metric = histories[0].series.metric
-        yield (
-            f"left out because older, with the median of the step and no level: {_sessions(count)}"
-            f" (shown by --metric {MEDIANS[metric]}; ddp-perf history import of their results files"
-            " adds the levels)"
-        )
 
 
 def _sessions(count: int) -> str:

@@ -21,7 +21,7 @@ from ddp_perf.launch.launcher import Runtime
 # that is removed, renamed, has another type, unit or meaning, or is added without a default; and
 # with each change of the arguments of launch/server.py. A field that is added with a default needs
 # no other version: msgspec ignores what it does not know.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -125,8 +125,7 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     """
     members = []
     for case_id, stored in baseline.cases.items():
-        reference = stored.reference(STEP_TIME.name) or stored.reference(TYPICAL_STEP)
-        typical = [session.values(TYPICAL_STEP) for session in reference]
+        typical = [session.values(TYPICAL_STEP) for session in stored.reference(STEP_TIME.name)]
         sessions = [values for values in typical if values]
         steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions]
         if stored.source == "measured" and steps:

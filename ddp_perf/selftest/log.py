@@ -14,7 +14,7 @@ from ddp_perf.errors import ResultsError
 from ddp_perf.render.units import field_changes
 from ddp_perf.system.versioned_json import VersionedJson
 
-SCHEMA_VERSION = 2  # version 1 has figures of the median step
+SCHEMA_VERSION = 1
 _REMEDY = "give another --output, or delete the file"
 Conditions = dict[str, Scalar | None]
 

@@ -17,7 +17,7 @@ from ddp_perf.selftest.curve import (
 from ddp_perf.selftest.power import SlowDown, trials_to_show
 from ddp_perf.stats.share import Share
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 _NARROWEST = 80
 _REMEDY = "More launches, a quieter machine or a larger case may help"
 # Outcomes of the other trials, by column of the table.

@@ -13,7 +13,6 @@ from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.core.session import MEDIANS
 from ddp_perf.render.units import field_changes
 from ddp_perf.session.gate.comparability import changes
 from ddp_perf.session.gate.structure import structure_changes
@@ -120,14 +119,10 @@ def _fields(case: CaseBaseline) -> dict[str, Scalar]:
 
 
 def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:
-    """Yield the changes; of a metric with a level in one file alone, that of its median."""
     for metric in METRICS:
-        name = metric.name
-        if before.level(name) is None or after.level(name) is None:
-            name = MEDIANS.get(name, name)
-        old, new = before.level(name), after.level(name)
+        old, new = before.level(metric.name), after.level(metric.name)
         if old is not None and new is not None and old != new:
-            yield LevelChange(metric=name, old=old, new=new)
+            yield LevelChange(metric=metric.name, old=old, new=new)
 
 
 def _structure(before: Structure | None, after: Structure | None) -> Iterator[str]:

@@ -102,7 +102,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     settled: dict[str, Settled] = {}  # by case id: what the second stage found
     unkept: str | None = None  # why the code of this session cannot run again, with the remedy
     profiles: dict[str, CaseProfile] = {}  # by case id
-    command: str = ""  # the shell command that measured the session; "": an older file
+    command: str = ""  # the shell command that measured the session; "": it is never judged
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     # By the id of each case that a test requests: the metrics whose verdicts tests assert.
     asserted: dict[str, tuple[str, ...]] | None = None  # None: every verdict counts

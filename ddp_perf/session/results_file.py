@@ -13,12 +13,11 @@ import msgspec
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.migrations import from_version_1, from_version_2, from_version_3
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 _REMEDY = "write it anew with pytest --ddp-json"
 
 
@@ -36,7 +35,6 @@ _FORMAT = VersionedJson(
     kind="a results file",
     error=ResultsError,
     remedy=_REMEDY,
-    migrations={1: from_version_1, 2: from_version_2, 3: from_version_3},
     others={
         "accelerator": "a baseline file, not the results of a session; name a file that pytest"
         " --ddp-json=FILE wrote, or DIR/results.json of --ddp-report=DIR"
@@ -55,7 +53,7 @@ def results_json(suites: Sequence[SuiteResult], *, complete: bool) -> bytes:
 
 
 def read_results(path: Path) -> ResultsFile:
-    """Read what `write_results` wrote, in this version or an older one.
+    """Read what `write_results` wrote.
 
     Raises ResultsError, which names the file, the field and the remedy.
     """
@@ -119,7 +117,7 @@ def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
     if STEP_TIME.name not in row.values:
         yield f"values.{STEP_TIME.name}: missing"
     figures = msgspec.structs.asdict(row) | row.values | {**row.clocks_mhz}
-    # The overhead may be 0, and is None in an older file.
+    # The overhead may be 0.
     other = {"round", "node", "values", "clocks_mhz", "decomposition", "overhead_s"}
     for name in figures.keys() - other:
         if not 0 < figures[name] < math.inf:

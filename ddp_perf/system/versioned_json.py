@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,18 +14,17 @@ import msgspec
 from ddp_perf.errors import DdpPerfError
 
 T = TypeVar("T")
-Migration = Callable[[dict[str, Any]], None]  # changes the raw data of one version to the next
 
 
 class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One kind of file: the type of its contents, its versions, and what its errors advise."""
+    """One kind of file: the type of its contents, its version, and what its errors advise."""
 
     schema: type[T]
     version: int
     kind: str  # with its article: "a results file"
     error: type[DdpPerfError]
-    remedy: str  # ends every message: "write it anew with pytest --ddp-json"
-    migrations: Mapping[int, Migration] = {}  # by the version that each one reads
+    remedy: str  # ends the messages: "write it anew with pytest --ddp-json"
+    anew: str | None = None  # the remedy for a file of another version; None: the same
     # Other kinds of file that are often named instead: a field that only they have, and the kind
     # with the remedy.
     others: Mapping[str, str] = {}
@@ -59,7 +58,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return self._decode_slowly(raw, where)
 
     def _decode_slowly(self, raw: bytes, where: str) -> T:
-        """Decode an older version, or find out what is wrong with the document."""
+        """Find out what is wrong with the document."""
         try:
             # NaN is not JSON, and 1e999 is not a number. Each stays text, so that the field
             # that needs a number refuses it.
@@ -71,7 +70,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         for field, kind in self.others.items():
             if isinstance(data, dict) and field in data:
                 raise self.error(f"{where}: this is {kind}")
-        self._migrate(data, where)
+        self._check_version(data, where)
         try:
             return msgspec.convert(data, self.schema)
         except msgspec.ValidationError as error:
@@ -79,34 +78,17 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             field = place.strip("`").removeprefix("$.") or "the file"
             raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
 
-    def _migrate(self, data: Any, where: str) -> None:
-        """Convert the data to the newest version in place, or report that it cannot be."""
+    def _check_version(self, data: Any, where: str) -> None:
         if not isinstance(data, dict) or "schema_version" not in data:
             raise self.error(
                 f"{where}: schema_version: missing, so this is not {self.kind}; {self.remedy}"
             )
         found = data["schema_version"]
-        is_known = isinstance(found, int) and not isinstance(found, bool)
-        if is_known and found > self.version:
-            raise self.error(
-                f"{where}: schema_version: is {found}, this ddp-perf reads {self.version}: a newer"
-                f" ddp-perf wrote the file; upgrade ddp-perf, or {self.remedy}"
-            )
-        if found != self.version and not (is_known and found in self.migrations):
+        if not isinstance(found, int) or isinstance(found, bool) or found != self.version:
             raise self.error(
                 f"{where}: schema_version: is {found!r}, this ddp-perf reads {self.version}; use"
-                f" the ddp-perf that wrote the file, or {self.remedy}"
+                f" the ddp-perf that wrote the file, or {self.anew or self.remedy}"
             )
-        while data["schema_version"] != self.version:
-            version = data["schema_version"]
-            try:
-                self.migrations[version](data)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                raise self.error(
-                    f"{where}: a field is missing or has another type than in version {version};"
-                    f" {self.remedy}"
-                ) from None
-            data["schema_version"] = version + 1
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,7 @@ def lone_context(rank: int, heartbeats: Heartbeats) -> RankContext:
         device_name="none",
         cores=(),
         cuda_visible_devices=None,
+        host="none",
     )
     device = torch.device("cpu")
     return RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)

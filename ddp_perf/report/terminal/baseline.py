@@ -52,7 +52,7 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
     without = [case_id for case_id, case in cases.items() if case.sessions and not case.has_level]
     if without:
         entries.append(
-            f"no level of the step yet, only older medians or other metrics: {', '.join(without)};"
+            f"no level of the step yet, only other metrics: {', '.join(without)};"
             " --save-baseline=append adds a session with a level"
         )
     return "\n".join([*rendered(table, width), *wrapped(entries, width)])

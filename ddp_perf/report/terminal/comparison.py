@@ -22,7 +22,7 @@ from ddp_perf.session.compare_sessions import MissingComparison, SessionComparis
 from ddp_perf.session.compared_side import ComparedSession, ComparedSide
 from ddp_perf.session.conclusion import Conclusion
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 _FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the cases show it
 # Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
 # two, because their spread is measured from then on (docs/judging.md).

@@ -48,6 +48,4 @@ def _changed(explanation: Explanation) -> list[str]:
 
 def _term(term: Delta) -> str:
     change = change_text(term.name, milliseconds(term.before), milliseconds(term.after))
-    if not term.uncertainty:
-        return change
     return f"{change} (uncertainty ± {milliseconds(term.uncertainty)})"

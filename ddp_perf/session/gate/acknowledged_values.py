@@ -33,7 +33,7 @@ def with_acknowledged_value(
     else:
         assert finding.tolerance is not None  # of the loss: it was judged
         verdict = judge_loss(launches, given.losses, tolerance=finding.tolerance)
-        same = verdict is not None and verdict.outcome is Outcome.PASS
+        same = verdict.outcome is Outcome.PASS
     return msgspec.structs.replace(finding, as_acknowledged=same)
 
 

@@ -32,7 +32,6 @@ _CAUSES = {
     "overheated": "heat throttled the ranks' cores",
     "gpu_slowed": "heat or a weak power supply slowed a GPU down (nvidia-smi -q -d PERFORMANCE)",
     "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
-    "no_witness": "an older version measured them, without a witness of each step",
     "gpu_errors": "a GPU's memory failed beyond what ECC corrects (nvidia-smi -q -d ECC)",
 }
 # The description of what the ranks' own use of CPU time or memory did to them.
@@ -234,19 +233,7 @@ def _large(
                     worst[cause] = max(worst.get(cause, 0.0), float(share))
                     if nodes is not None and launch.has_several_nodes:
                         nodes.setdefault(cause, set()).add(rank.placement.node_name)
-        if "no_witness" in causes and _is_without_witness(launch):
-            worst["no_witness"] = 1.0
     return worst
-
-
-def _is_without_witness(launch: LaunchResult) -> bool:
-    """Return whether an older version measured several ranks on CPUs.
-
-    It read neither their CPU time nor a witness of their steps. The level of all steps of several
-    ranks is up to 15 % below that of the clean ones, so neither can be compared with the other.
-    """
-    on_cpus = launch.ranks[0].placement.device == "cpu"
-    return on_cpus and len(launch.ranks) > 1 and not launch.ranks[0].cpu_s
 
 
 def _harmless_share(cause: str, launch: LaunchResult, case: Case, metric: str) -> float:

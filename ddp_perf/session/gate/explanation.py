@@ -127,9 +127,8 @@ def has_terms(stored: CaseBaseline) -> bool:
 
 
 def _with_terms(stored: CaseBaseline) -> tuple[Session, ...]:
-    """Return the reference sessions that have terms; of a case without a level, by its medians."""
-    of_level = stored.history(STEP_TIME.name).reference_of_terms
-    return of_level or stored.history(TYPICAL_STEP).reference_of_terms
+    """Return the reference sessions that have terms."""
+    return stored.history(STEP_TIME.name).reference_of_terms
 
 
 def _rows(session: Session) -> list[Row]:

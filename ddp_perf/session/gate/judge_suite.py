@@ -211,7 +211,7 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
 def _judge_loss(
     measurement: Measurement, context: JudgingContext, otherwise: Verdict | None = None
 ) -> Iterable[Finding]:
-    """Judge the losses, if the case is judged by them and its launches have them.
+    """Judge the losses, if the case is judged by them.
 
     ``otherwise`` is the verdict on the figures if nothing of the case can be compared.
     """
@@ -221,8 +221,6 @@ def _judge_loss(
     if (tolerance := loss_tolerance(case, launches)) is None:
         return
     verdict = judge_loss(launches, own, tolerance=tolerance)
-    if verdict is None:
-        return
     if verdict.outcome is Outcome.NO_BASELINE and otherwise is not None:
         verdict = otherwise
     elif verdict.outcome is Outcome.NO_BASELINE:
@@ -294,7 +292,8 @@ def _verdict(
     if not session.values(metric) and (missing := MISSING_READINGS.get(metric)) is not None:
         return Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
     if not stored.at_level:
-        reason = _why_no_level(context.baseline.cases[case.id], metric, context.remedies)
+        remedy = context.remedies.no_such_figure
+        reason = f"the baseline of this case has no {metric}; {remedy}"
         return Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     tolerance, prior = tolerance_of(case, metric), history.prior(case, metric)
     if context.compared is not None:
@@ -316,18 +315,6 @@ def _verdict(
         looks=context.looks.get(case.id, ()),
         session_levels=stored.levels,
         sampling=context.sampling.get(case.id, {}).get(metric, NOT_SAMPLED),
-    )
-
-
-def _why_no_level(stored: CaseBaseline, metric: str, remedies: Remedies) -> str:
-    """Return why no session sets a level of the metric, and the remedy."""
-    medians = stored.medians_instead_of(metric)
-    if not medians:
-        return f"the baseline of this case has no {metric}; {remedies.no_such_figure}"
-    return (
-        f"the sessions until {medians[-1].date[:10]} have medians of the step, and no"
-        f" steps to compute the {metric} from; --save-baseline=append adds a session that has it,"
-        " and ddp-perf judge --append the older ones whose results files were kept"
     )
 
 

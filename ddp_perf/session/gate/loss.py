@@ -43,20 +43,16 @@ class _Change(NamedTuple):
 
 def judge_loss(
     launches: Sequence[LaunchResult], stored: Mapping[str, float], *, tolerance: float
-) -> Verdict | None:
-    """Judge the losses by the stored ones, or return None if an older version measured them.
-
-    Losses that a rank failed to read are INVALID.
+) -> Verdict:
+    """Judge the losses by the stored ones. Losses that a rank failed to read are INVALID.
 
     A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
     A higher loss is one, and so is a lower one. A reason states a remedy only if the losses
     compare with nothing: one is not finite, or the launches differ from their first step on.
     """
     if not all(launch.losses for launch in launches):
-        why = why_missing(launches, "losses")
-        if why is None:
-            return None
-        return Verdict(outcome=Outcome.INVALID, reason=f"the losses could not be read {why}")
+        reason = f"the losses could not be read {why_missing(launches, 'losses')}"
+        return Verdict(outcome=Outcome.INVALID, reason=reason)
     problem = why_not_stored(launches, tolerance)
     if problem is not None and not is_finite(launches):
         return Verdict(outcome=Outcome.REGRESSION, reason=problem)

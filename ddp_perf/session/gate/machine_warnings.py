@@ -28,8 +28,7 @@ def machine_warnings(
     for measurement in measurements:
         found |= dict.fromkeys(_transport_warnings(measurement, environment))
         for launch in measurement.launches:
-            hosts = launch.hosts or tuple(map(str, range(len(launch.node_hardware))))
-            found |= dict.fromkeys(_differences(launch.node_hardware, hosts))
+            found |= dict.fromkeys(_differences(launch.node_hardware, launch.hosts))
     return tuple(found)
 
 

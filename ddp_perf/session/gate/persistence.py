@@ -4,8 +4,7 @@ One session decides little about the next. Two rules hold over several sessions:
 
 - Enough suspect sessions in a row are a REGRESSION.
 - After a REGRESSION the case stays red until a session rules out that it is still as slow, or until
-  somebody accepts it. A session that cannot decide does not clear it. Nor does a session without a
-  level to compare with, because the older ones have only medians.
+  somebody accepts it. A session that cannot decide does not clear it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import msgspec
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
-from ddp_perf.core.session import MEDIANS, are_apart
+from ddp_perf.core.session import are_apart
 from ddp_perf.core.verdict import OPEN, Outcome
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 
@@ -57,8 +56,6 @@ def _persisting(
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
-    if verdict.outcome is Outcome.NO_BASELINE:
-        return _without_level(finding, stored)
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
         return _red(finding, f"{reason}; {_REMEDIES}")
@@ -73,20 +70,6 @@ def _persisting(
         if many >= sessions_to_confirm(verdict.chance, alpha):
             return _red(finding, f"suspect for {many} sessions in a row: {verdict.reason}")
     return finding
-
-
-def _without_level(finding: Finding, stored: CaseBaseline) -> Finding:
-    """Return the finding as red if it was red by its medians: no level shows that it was mended."""
-    metric = finding.metric
-    since = stored.history(MEDIANS.get(metric, "")).regressed
-    red = (*since, *stored.history(metric).regressed)
-    if not red or not stored.medians_instead_of(metric):
-        return finding
-    reason = (
-        f"slower since {red[0].date[:10]} by its medians, and no level shows that it was mended"
-        f" ({_REMEDIES}): {finding.verdict.reason}"
-    )
-    return _red(finding, reason)
 
 
 def _red(finding: Finding, reason: str) -> Finding:

@@ -96,7 +96,7 @@ def _pcie(launches: Sequence[LaunchResult]) -> str | None:
     A GPU that idles lowers its link, so the best reading of each counts. Of several nodes, the one
     with the slowest link does.
     """
-    best: dict[tuple[str | None, int], tuple[int, int]] = {}  # by host and GPU
+    best: dict[tuple[str, int], tuple[int, int]] = {}  # by host and GPU
     for launch in launches:
         counts: Counter[int] = Counter()
         for rank in launch.ranks:

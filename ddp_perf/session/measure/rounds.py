@@ -19,11 +19,10 @@ from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 from ddp_perf.system.capacity import Capacity
 
-# The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
-# they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest
-# extra warm-up after which `worker.timing.warm_up` calls a GPU steady.
-_OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0 + 3.5}
-_LEAST_ON_GPU_S = _OVERHEAD_S["gpu"] + TIMED_ON_GPU_S
+# The seconds of a launch on GPUs, if no session has measured them yet. Those beyond its timed steps
+# are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest extra
+# warm-up after which `worker.timing.warm_up` calls a GPU steady.
+_LEAST_ON_GPU_S = 5.0 + 3.5 + TIMED_ON_GPU_S
 _LEAST_S: dict[Tier, float] = {"cpu": 0.0, "gpu": _LEAST_ON_GPU_S}  # of one never timed
 
 
@@ -73,8 +72,7 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     if not steps:
         return None
     step_s = statistics.median(steps)
-    known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
-    overhead_s = statistics.median(known) if known else _OVERHEAD_S[case.tier]
+    overhead_s = statistics.median(session.overhead_s for session in stored.sessions)
     schedule = case.schedule
     count = schedule.steps_on_gpu(step_s) if case.tier == "gpu" else schedule.steps
     return step_s * count + overhead_s

@@ -18,7 +18,7 @@ import msgspec
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, samples_of, work_without
-from ddp_perf.core.session import MEDIANS, Session
+from ddp_perf.core.session import Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
 from ddp_perf.stats.mfu import mfu
@@ -57,11 +57,7 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def steps(self) -> list[float]:
         """Seconds of a step, of each launch."""
-        return self.session.values(self.stored_name(STEP_TIME.name))
-
-    def stored_name(self, metric: str) -> str:
-        """Return the name of the metric, or that of its median in a session without levels."""
-        return metric if self.session.values(STEP_TIME.name) else MEDIANS[metric]
+        return self.session.values(STEP_TIME.name)
 
     @property
     def ranks(self) -> int:
@@ -127,10 +123,9 @@ def _first(leg: _Leg) -> Iterator[CaseContradiction]:
 
 def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
     """Check the stored ratio step ÷ ideal step against the two step times, and the efficiency."""
-    step, ratio = leg.stored_name(STEP_TIME.name), leg.stored_name(EFFICIENCY.name)
-    launches = [launch for launch in leg.session.launches if ratio in launch]
+    launches = [launch for launch in leg.session.launches if EFFICIENCY.name in launch]
     for launch in launches:
-        step_s, cost = launch[step], launch[ratio]
+        step_s, cost = launch[STEP_TIME.name], launch[EFFICIENCY.name]
         ranges = [
             (step_s / (share * max(one.steps)), step_s / (share * min(one.steps)))
             for one in singles
@@ -141,7 +136,7 @@ def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
             nearest = min(ranges[0], key=lambda bound: abs(bound - cost))
             yield leg.contradiction("step ÷ ideal step", cost, nearest, how)
             break
-    least = max((launch[ratio] for launch in launches), default=math.inf)
+    least = max((launch[EFFICIENCY.name] for launch in launches), default=math.inf)
     if least < 1 - ROUNDING:
         yield leg.contradiction("efficiency", 1 / least, 1.0, "the best there can be")
 

@@ -71,7 +71,7 @@ def timed_on_gpu(
     for _ in range(after.again):
         yield
     count = schedule.steps
-    if after.step_s is not None and not owes_steps:
+    if not owes_steps:
         count = schedule.steps_on_gpu(after.step_s)
     timed = yield from timed_steps(steps, count, device, least=schedule.steps, read_load=read_load)
     return timed.without(schedule.warmup)

@@ -116,7 +116,7 @@ def test_the_diff_of_an_append_has_the_lines_of_the_new_session_only(stored, sof
 
     diff = list(difflib.unified_diff(old, lines, n=0))[2:]  # without the names of the files
     assert [line for line in diff if line.startswith("-")] == []
-    of_a_session = 13
+    of_a_session = 14
     environments = int(software != "2.13.0")
     assert len(lines) - len(old) == of_a_session * len(CASES) + environments
 

@@ -38,6 +38,7 @@ def session_at(hours, *, terms=False, metrics=("step_time",), **verdicts):
         environment=ENVIRONMENT,
         launches=(dict.fromkeys((*metrics, "control"), 0.01),) * 2,
         terms=(TERMS_S,) * 2 if terms else (),
+        overhead_s=0.3,
         verdicts=verdicts,
     )
 

@@ -26,7 +26,6 @@ from tests.builders import (
     make_session,
     make_structure,
 )
-from tests.older_sessions import with_medians
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"
@@ -358,15 +357,16 @@ def test_show_of_a_results_file_names_its_kind(tmp_path):
     assert "this is the results of a session, not a baseline file" in done.stderr
 
 
-def test_show_names_the_cases_that_have_only_medians(store):
-    older = make_case_baseline(CASE, *with_medians(make_session([0.012])), first={})
-    store.update(KEY, lambda _: make_baseline({CASE.id: older}))
+def test_show_names_the_cases_that_have_no_step_time(store):
+    session = msgspec.structs.replace(make_session([0.012]), launches=({"peak_memory": 1000.0},))
+    case = make_case_baseline(CASE, session, first={})
+    store.update(KEY, lambda _: make_baseline({CASE.id: case}))
 
     done = run("show", KEY)
 
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
-    assert f"only older medians or other metrics: {CASE.id};" in text
+    assert f"no level of the step yet, only other metrics: {CASE.id};" in text
 
 
 def test_log_prints_a_change_of_unknown_size(store):

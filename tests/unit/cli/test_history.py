@@ -6,11 +6,9 @@ import contextlib
 import json
 
 import pytest
-from sqlalchemy import text
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.session.results_file import write_results
 from tests.audits import make_audit
@@ -133,7 +131,7 @@ def test_a_file_is_imported_once(results):
     ("change", "says"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"schema_version":4', '"schema_version":9'), "is 9, this"),
+        (lambda text: text.replace('"schema_version":1', '"schema_version":9'), "is 9, this"),
         (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
         (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
     ],
@@ -197,60 +195,3 @@ def test_a_plot_that_cannot_be_written_is_an_error(append):
 
     assert done.exit_code == 4
     assert "nowhere/plot.png: cannot be written: No such file" in done.stderr
-
-
-@pytest.fixture
-def older(append):
-    """The default history as version 1 wrote it, with three sessions."""
-    append([0.01, 0.011, 0.012])
-    database = Database("sqlite:///artifacts/history.sqlite", patience_s=5)
-    with contextlib.closing(database), database.writing() as connection:
-        connection.execute(text("DROP TABLE audits"))
-        connection.execute(text("ALTER TABLE figures RENAME COLUMN by_launch TO launches"))
-        connection.execute(text("UPDATE schema_version SET version = 1"))
-
-
-@pytest.mark.parametrize(
-    "words", [("history",), ("history", CASE.id), ("history", "changes", CASE.id)]
-)
-def test_sessions_that_have_only_medians_are_left_out_with_the_reason(older, words):
-    done = run(*words)
-
-    assert done.exit_code == 0, done.output
-    shown = " ".join(done.stdout.split())
-    assert "median of the step and no level: 3 sessions (shown by --metric median_st" in shown
-
-
-def test_medians_are_shown_by_their_own_name(older):
-    done = run("history", CASE.id, "--metric", "median_step_time")
-
-    assert [line.split()[3] for line in done.stdout.splitlines() if "PASS" in line] == [
-        "10.00",
-        "11.00",
-        "12.00",
-    ]
-
-
-def test_a_case_without_a_level_is_not_drawn(older):
-    done = run("history", CASE.id, "--plot", "plot.png")
-
-    assert done.exit_code == 4
-    assert done.stderr.endswith(f"--plot: {CASE.id} has no session to draw\n")
-
-
-def test_older_results_are_imported_with_their_levels(older, results):
-    written = results.read_text()
-    assert '"step_time":0.011,' in written
-    results.write_text(
-        written.replace('"schema_version":4', '"schema_version":2').replace(
-            '"step_time":0.011,', '"step_time":99.0,'
-        )
-    )
-
-    done = run("history", "import", results)
-
-    assert done.exit_code == 0, done.output
-    (case,) = json.loads(run("history", CASE.id, "--json").stdout)
-    (session,) = case["series"]["sessions"]
-    assert session["figure"]["launches"] == pytest.approx([0.01, 0.011])
-    assert case["series"]["only_medians"] == 3  # of sessions at another time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 
 import msgspec
 import pytest
@@ -25,7 +24,6 @@ from tests.builders import (
     make_result,
     make_session,
 )
-from tests.older_sessions import with_medians
 
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
 CASE = make_cases()[0]
@@ -361,62 +359,3 @@ def test_stored_sessions_are_those_of_the_files(january, store):
 
     stored: tuple[Session, ...] = store.load(KEY).cases[CASE.id].sessions
     assert [session.values("step_time")[0] for session in stored] == pytest.approx(LEVELS)
-
-
-def as_version_2(tmp_path, name):
-    """Make the file one that version 2 wrote: it differs in the CPU time and the summaries."""
-    path = tmp_path / name
-    data = json.loads(path.read_bytes())
-    for suite in data["suites"]:
-        for rows in suite["summaries"].values():
-            for row in rows:
-                row["values"] = {**row["values"], "step_time": 99.0, "tail": 99.0}
-        for launch in suite["measurements"][CASE.id]["launches"]:
-            for rank in launch["ranks"]:
-                rank["cpu_s"] = [99.0] * len(rank["step_s"])
-    path.write_text(json.dumps({**data, "schema_version": 2}))
-    return name
-
-
-def test_append_of_older_results_into_an_empty_directory_stores_levels(january, store, tmp_path):
-    older = [as_version_2(tmp_path, name) for name in january]
-
-    done = judge("--append", *older)
-
-    assert done.exit_code == 0, done.output
-    stored = store.load(KEY).cases[CASE.id]
-    levels = [statistics.median(one.values("step_time")) for one in stored.sessions]
-    assert levels == pytest.approx(LEVELS)
-    assert stored.medians_instead_of("step_time") == ()
-
-
-def test_append_of_older_results_gives_stored_medians_their_levels(january, store, tmp_path):
-    older = [as_version_2(tmp_path, name) for name in january]
-    judge("--append", *january)
-    levels = store.load(KEY).cases[CASE.id]
-    medians = msgspec.structs.replace(levels, sessions=tuple(with_medians(*levels.sessions)))
-    store.update(KEY, lambda now: msgspec.structs.replace(now, cases={CASE.id: medians}))
-
-    done = judge("--append", *older)
-
-    assert done.exit_code == 0, done.output
-    assert store.load(KEY).cases[CASE.id].sessions == levels.sessions
-
-
-def test_a_session_is_undecided_with_the_remedy_if_the_stored_ones_have_medians(
-    stored, results, store
-):
-    def older(now):
-        case = now.cases[CASE.id]
-        case = msgspec.structs.replace(case, sessions=tuple(with_medians(*case.sessions)))
-        return msgspec.structs.replace(now, cases={CASE.id: case})
-
-    store.update(KEY, older)
-
-    done = judge(results(20))
-
-    assert done.exit_code == 75
-    text = " ".join(done.stdout.split())
-    assert f"{CASE.id}: the sessions until 2026-01-08 have medians of" in text
-    assert "ddp-perf judge --append the older ones whose results files were kept" in text
-    assert "without a baseline" not in text

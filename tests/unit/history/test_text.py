@@ -145,40 +145,7 @@ def test_plot_that_cannot_be_written_raises(tmp_path):
         write_history_plot(tmp_path / "nowhere" / "plot.png", history())
 
 
-def with_older(found, only_medians):
-    series = msgspec.structs.replace(found.series, only_medians=only_medians)
-    return msgspec.structs.replace(found, series=series)
-
-
-LEFT_OUT = (
-    "left out because older, with the median of the step and no level: 9 sessions (shown by"
-    " --metric median_step_time; ddp-perf history import of their results files adds the levels)"
-)
-
-
-def test_sessions_with_medians_alone_are_left_out_with_the_reason():
-    found = with_older(history(), 9)
-
-    for text in (case_text(found, 80), ranges_text(found, 80)):
-        assert flat(text).count(LEFT_OUT) == 1
-    assert (
-        flat(overview_text([with_older(history(), 9), with_older(history(), 5)], 80)).count(
-            LEFT_OUT
-        )
-        == 1
-    )
-    assert "left out because older" not in case_text(history(), 80)
-
-
-def test_a_case_that_has_only_medians_is_shown_without_a_figure():
-    series = msgspec.structs.replace(make_series([0.01]), sessions=(), only_medians=9)
-    found = case_history(series)
-
-    for text in (case_text(found, 80), ranges_text(found, 80), overview_text([found], 80)):
-        assert LEFT_OUT in flat(text)
-
-
-def test_medians_are_shown_in_the_unit_of_their_metric():
+def test_the_median_of_the_step_is_shown_in_ms():
     series = msgspec.structs.replace(make_series(stepped()), metric="median_step_time")
 
     text = flat(case_text(case_history(series), 80))

@@ -212,7 +212,7 @@ def test_it_does_not_overwrite_what_it_replays(recorded, option):
     [
         (None, "recorded.json: cannot be read: No such file or directory"),
         ("{}", "recorded.json"),
-        (json.dumps({"schema_version": 4, "complete": True, "suites": []}), "it has no launch"),
+        (json.dumps({"schema_version": 1, "complete": True, "suites": []}), "it has no launch"),
     ],
 )
 def test_a_file_that_cannot_be_replayed_is_a_usage_error(project, text, says):

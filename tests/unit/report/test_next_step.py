@@ -64,7 +64,7 @@ def session(*findings, launches=3, **changes):
             {"sessions": 8, "launches": 5, "more_launches": 4, "likely_launches": 11},
             f"{CASE} --ddp-launches=16",
         ),
-        (  # not even 100 more launches likely decide it, or the results file is older
+        (  # not even 100 more launches likely decide it
             Outcome.UNDECIDED,
             {"sessions": 8, "launches": 5, "more_launches": 4},
             f"{CASE} --ddp-launches=9",
@@ -212,16 +212,6 @@ def test_a_green_session_adds_to_a_reference_that_is_not_complete_and_else_ends(
     assert next_step([session(few)]).command == APPENDED
     assert next_step([session(enough)]) is None
     assert next_step([]) is None
-
-
-def test_a_file_without_the_command_of_its_session_gets_the_usual_one():
-    result = make_result(
-        [make_measurement(TWO, [0.01])], findings=(make_finding(TWO, Outcome.SUSPECT),)
-    )
-
-    assert next_step([result]).command == "pytest -m 'perf and cpu' --save-baseline=append"
-    appended = msgspec.structs.replace(result, save_mode="append")
-    assert next_step([appended]).command == next_step([result]).command
 
 
 def test_structures_that_one_launch_stored_are_to_be_committed():

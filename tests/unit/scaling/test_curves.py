@@ -21,7 +21,6 @@ from tests.builders import (
     make_structure,
     with_conditions,
 )
-from tests.older_sessions import with_medians
 
 
 def table(*rows, **changes):
@@ -323,18 +322,6 @@ def test_wrong_share_of_communication_keeps_the_step_time():
 
     assert sizes(series) == [1, 2]
     assert series.left_out == ()
-
-
-def test_sessions_with_medians_alone_have_the_curve_of_their_typical_steps():
-    baseline = stored(0.01, 0.0104)
-    cases = {
-        case_id: msgspec.structs.replace(case, sessions=tuple(with_medians(*case.sessions)))
-        for case_id, case in baseline.cases.items()
-    }
-
-    older = stored_series(msgspec.structs.replace(baseline, cases=cases))
-
-    assert older == stored_series(baseline) != []
 
 
 def curves_of_script(**changes):

@@ -68,6 +68,7 @@ def make_timed_launch(percent: int, step_s: float = STEP_S, number: int = 0) -> 
         mean_step_s=step_s,
         p95_step_s=step_s,
         throughput=128 / step_s,
+        overhead_s=0.5,
     )
     return TimedLaunch(
         percent=percent, started="2026-01-02T03:04:05+00:00", wall_s=2.0, summary=summary

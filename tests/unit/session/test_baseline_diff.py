@@ -17,7 +17,6 @@ from tests.builders import (
     make_session,
     make_structure,
 )
-from tests.older_sessions import with_medians
 
 CASE = make_case()
 STORED = make_case_baseline(CASE, make_session([0.01, 0.01]))
@@ -173,22 +172,6 @@ def test_a_metric_that_was_added_after_the_reference_has_its_own_reference():
 
     (level,) = found.levels
     assert (level.metric, level.old, level.new) == ("energy", 2.0, 3.0)
-
-
-OLDER = make_case_baseline(CASE, *with_medians(make_session([0.01, 0.01])))
-
-
-def test_levels_are_not_compared_with_medians():
-    (found,) = diff(make_case_baseline(CASE, make_session([0.02, 0.02], tail=2.0)), OLDER)
-
-    assert [level.metric for level in found.levels] == ["median_step_time"]
-
-
-def test_medians_are_compared_with_medians():
-    (found,) = diff(make_case_baseline(CASE, *with_medians(make_session([0.012]))), OLDER)
-
-    (level,) = found.levels
-    assert (level.metric, level.old, level.new) == ("median_step_time", 0.01, 0.012)
 
 
 def test_other_losses_and_flops_are_reported_with_both_figures():

@@ -282,7 +282,7 @@ def test_energy_per_sample_is_the_energy_of_all_ranks_over_all_samples():
 
 def test_energy_counts_the_extra_warm_up_steps():
     steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
-    again = {"extra_warmup": WarmUp(steps=30, steady=True, again=15)}
+    again = {"extra_warmup": WarmUp(steps=30, steady=True, again=15, step_s=0.01)}
 
     row = summarise(
         launch_of({**steps, **again, "energy_j": 50.0}), samples_per_step=100, single=None

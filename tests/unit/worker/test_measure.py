@@ -80,7 +80,7 @@ def order(monkeypatch):
         ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts())())),
         ("RankWatch", Watch),
         ("UtilisationWatch", UseWatch),
-        ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
+        ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2, step_s=0.01))),
         ("timed_schedule", noted("time", timed)),
         ("timed_on_gpu", noted("time on GPU", timed)),
         ("profile_steps", noted("profile", None)),

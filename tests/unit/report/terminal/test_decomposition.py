@@ -25,7 +25,7 @@ def result_of(probe, step_s=0.0111, **changes):
     return make_result(measurements, **changes)
 
 
-TERM_OF_BEFORE = Delta(name="optimizer", before=0.001, after=0.0015)  # no uncertainty
+CERTAIN = Delta(name="optimizer", before=0.001, after=0.0015, uncertainty=0.0)
 WHY = Explanation(
     case_id=TWO.id,
     step_change_s=0.0064,
@@ -164,12 +164,12 @@ def test_explanation_lines_mark_likely_causes_and_show_uncertainties_of_terms():
     ]
     likely = Cause(kind="data", change_s=0.004, share=1.0, evidence=("late",), likely=True)
     why = msgspec.structs.replace(
-        WHY, step_change_s=0.004, causes=(likely,), terms=(*terms, TERM_OF_BEFORE)
+        WHY, step_change_s=0.004, causes=(likely,), terms=(*terms, CERTAIN)
     )
     assert explanation_lines(why)[1:] == [
         "  likely data +4.00 ms (100%): late",
         "  terms that changed, ms: data 2.00 → 6.00 (uncertainty ± 0.50),"
-        " exposed 2.00 → 1.00 (uncertainty ± 0.50), optimizer 1.00 → 1.50",
+        " exposed 2.00 → 1.00 (uncertainty ± 0.50), optimizer 1.00 → 1.50 (uncertainty ± 0.00)",
     ]
 
 

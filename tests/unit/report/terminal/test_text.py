@@ -206,7 +206,7 @@ def block_of(**rank):
     ],
 )
 def test_summary_block_shows_extra_warm_up_steps_of_gpus(steady, expected):
-    block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
+    block = block_of(extra_warmup=WarmUp(steps=40, steady=steady, step_s=0.01))
 
     assert f"Warmup steps     : {expected}" in block
 

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, METRICS, PEAK_MEMORY, STEP_TIME, TAIL
+from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, METRICS, STEP_TIME, TAIL
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import (
     find_disturbance,
@@ -15,11 +15,9 @@ from ddp_perf.session.gate.disturbance import (
     with_disturbance,
 )
 from tests.builders import (
-    CPU_S,
     make_cases,
     make_finding,
     make_launch,
-    make_placement,
     with_conditions,
 )
 
@@ -198,47 +196,6 @@ def test_without_a_witness_the_sentence_names_no_clean_steps(cause):
 
 def test_other_causes_have_no_remark_on_clean_steps():
     assert "clean" not in str(found(0, quota=0.5))
-
-
-def unwitnessed(case, **rank):
-    """Return a launch as an older version measured it: without CPU time and waits."""
-    launch = make_launch(case, **{"cpu_s": (), **rank})
-    return Measurement(case=case, launches=(launch,), failures=())
-
-
-@pytest.mark.parametrize("metric", [STEP_TIME.name, TAIL.name, EFFICIENCY.name])
-def test_several_ranks_of_an_older_version_are_disturbed_for_want_of_a_witness(metric):
-    disturbance = prevailing_disturbance(TWO.id, {TWO.id: unwitnessed(TWO)}, metric)
-
-    assert disturbance == (
-        "1 of 1 launches was disturbed: an older version measured them, without a witness of each"
-        " step"
-    )
-
-
-@pytest.mark.parametrize("metric", [CPU_TIME.name, PEAK_MEMORY.name])
-def test_an_older_version_leaves_the_figures_without_waits_to_be_judged(metric):
-    assert prevailing_disturbance(TWO.id, {TWO.id: unwitnessed(TWO)}, metric) is None
-
-
-@pytest.mark.parametrize(
-    "measurement",
-    [
-        pytest.param(unwitnessed(ONE), id="one rank"),
-        pytest.param(unwitnessed(TWO, placement=make_placement(device="cuda:0")), id="GPUs"),
-        pytest.param(unwitnessed(TWO, cpu_s=(CPU_S,) * 60), id="a kernel that counts no waits"),
-    ],
-)
-def test_launches_that_need_no_witness_or_of_this_version_are_judged(measurement):
-    case_id = measurement.case.id
-
-    assert find_disturbance(case_id, {case_id: measurement}) is None
-
-
-def test_one_rank_of_an_older_version_leaves_efficiency_to_be_judged():
-    measurements = {TWO.id: measured(TWO, 60), ONE.id: unwitnessed(ONE)}
-
-    assert find_disturbance(TWO.id, measurements, EFFICIENCY.name) is None
 
 
 def test_the_sentence_states_what_does_no_harm_where_clean_steps_would_not_be_enough():

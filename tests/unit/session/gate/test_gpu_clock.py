@@ -148,7 +148,7 @@ def test_a_higher_clock_is_a_changed_condition():
     ("sampled", "clock"), [(None, 1500.0), (1410.5, 1410.5)], ids=["readings", "samples"]
 )
 def test_the_clock_of_a_launch_is_the_mean_over_its_steps_on_its_slowest_gpu(sampled, clock):
-    warm_up = WarmUp(steps=30, steady=True, load=GpuLoad(sm_clock_mhz=1600))
+    warm_up = WarmUp(steps=30, steady=True, step_s=0.01, load=GpuLoad(sm_clock_mhz=1600))
     used = make_utilisation(gpu={"sm_clock_mhz": sampled})
     launch = make_launch(
         make_case(tier="gpu", world_size=2),

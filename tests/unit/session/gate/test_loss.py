@@ -127,10 +127,6 @@ def test_a_case_that_is_not_judged_by_its_loss_stores_none():
     assert losses_to_store((launch({**LOSSES, "2": None}),), TOLERANCE) == {}
 
 
-def test_an_older_file_without_losses_has_no_verdict():
-    assert judged(launch({})) is None
-
-
 def test_a_model_of_half_precision_may_differ_by_units_of_its_type():
     """Suites state fp32 for it, too: the precision of a suite is that of autocast."""
     unit = 2.0**-7

@@ -18,7 +18,6 @@ from tests.builders import (
     make_finding,
     make_session,
 )
-from tests.older_sessions import with_medians
 
 CASE = make_case()
 START = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
@@ -292,32 +291,6 @@ def test_over_a_series_a_case_is_red_from_a_regression_until_a_pass(sessions):
 
         assert (outcome is Outcome.REGRESSION) is red
         history += "R" if red else "S" if session == "S" else "."
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "outcome"),
-    [
-        (".....R", Outcome.REGRESSION),
-        ("....RS", Outcome.REGRESSION),
-        ("...R..", Outcome.NO_BASELINE),
-        ("....SS", Outcome.NO_BASELINE),
-    ],
-    ids=["red", "red and suspect", "mended", "suspect"],
-)
-def test_a_case_without_a_level_stays_as_red_as_its_medians_were(outcomes, outcome):
-    older = stored(outcomes)
-    older = msgspec.structs.replace(older, sessions=tuple(with_medians(*older.sessions)))
-    finding = make_finding(CASE, Outcome.NO_BASELINE)
-
-    (found,) = with_persistence([finding], {CASE.id: older}, date=at(200), alpha=ALPHA)
-
-    assert found.verdict.outcome is outcome
-    if outcome is Outcome.REGRESSION:
-        since = at(24 * outcomes.index("R"))[:10]
-        assert found.verdict.reason == (
-            f"slower since {since} by its medians, and no level shows that it was mended"
-            f" ({REMEDIES}): because"
-        )
 
 
 def test_a_metric_that_older_sessions_lack_altogether_is_not_red():

@@ -23,7 +23,6 @@ from tests.builders import (
     make_result,
     make_structure,
 )
-from tests.older_sessions import with_medians
 from tests.suites import make_bench
 
 CASE = make_case()
@@ -118,14 +117,6 @@ def test_a_baseline_without_terms_gives_no_explanation():
     sessions = [msgspec.structs.replace(session, terms=()) for session in BEFORE.sessions]
     older = msgspec.structs.replace(BEFORE, sessions=tuple(sessions))
     assert explain_case(measured(late_s=0.005), older, ENVIRONMENT) is None
-
-
-def test_the_terms_of_sessions_with_medians_alone_explain_a_case():
-    older = msgspec.structs.replace(BEFORE, sessions=tuple(with_medians(*BEFORE.sessions)))
-
-    explanation = explain_case(measured(late_s=0.005), older, ENVIRONMENT)
-
-    assert explanation == explain_case(measured(late_s=0.005), BEFORE, ENVIRONMENT) is not None
 
 
 def test_launches_without_a_probe_give_no_explanation():

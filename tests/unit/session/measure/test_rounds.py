@@ -23,7 +23,6 @@ from tests.builders import (
     make_cases,
     make_session,
 )
-from tests.older_sessions import with_medians
 from tests.suites import make_bench
 
 ROOT = Path("checkout")
@@ -103,13 +102,7 @@ def seconds_of_a_launch(tier, *overheads, steps=10):
 )
 def test_the_estimate_of_a_launch_includes_its_overhead(tier, ten_s, thousand_s):
     assert seconds_of_a_launch(tier, 8.0, 7.0, 90.0) == pytest.approx(8.0 + ten_s, abs=0.05)
-    assert seconds_of_a_launch(tier, None, 7.0) == pytest.approx(7.0 + ten_s, abs=0.05)
     assert seconds_of_a_launch(tier, 7.0, steps=1000) == pytest.approx(7.0 + thousand_s)
-
-
-def test_the_estimate_of_a_gpu_launch_includes_extra_warm_ups():
-    assert seconds_of_a_launch("cpu", None) == pytest.approx(0.3 + 0.1)
-    assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 3.5 + 2.5, abs=0.05)
 
 
 def test_only_cases_that_the_baseline_times_have_a_time():
@@ -131,21 +124,18 @@ def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
     assert one.records.startswith(str(tmp_path))
 
 
-def test_the_estimate_is_by_the_typical_step_of_older_sessions_too():
+def test_the_estimate_is_by_the_typical_step_of_the_stored_sessions():
     case = case_with(1, "a")
     sessions = [make_session([0.01], day=1), make_session([0.03], day=2), make_session([0.02])]
-    of_levels, of_medians = (
-        launch_s(case, make_baseline({"a": make_case_baseline(case, *some)}))
-        for some in (sessions, with_medians(*sessions))
-    )
 
-    assert of_medians == of_levels == pytest.approx(0.3 + 0.02 * case.schedule.steps)
+    found = launch_s(case, make_baseline({"a": make_case_baseline(case, *sessions)}))
+
+    assert found == pytest.approx(0.3 + 0.02 * case.schedule.steps)
 
 
 def test_sessions_without_a_step_time_give_no_estimate():
     case = case_with(1, "a")
-    (session,) = with_medians(make_session([0.01]))
-    bare = msgspec.structs.replace(session, launches=({"peak_memory": 1000.0},))
+    bare = msgspec.structs.replace(make_session([0.01]), launches=({"peak_memory": 1000.0},))
 
     assert launch_s(case, make_baseline({"a": make_case_baseline(case, bare)})) is None
 

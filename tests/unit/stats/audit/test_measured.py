@@ -19,7 +19,6 @@ from tests.builders import (
     make_session,
     make_structure,
 )
-from tests.older_sessions import with_medians
 
 ONE, TWO, FOUR = make_cases(tier="gpu", world_sizes=[1, 2, 4])
 HALF = make_cases(tier="gpu", world_sizes=[1, 2, 4], batch_sizes=[32])[1]
@@ -192,20 +191,6 @@ def test_collectives_have_no_batch_and_no_scaling_to_contradict():
     by_id = {case.id: make_case_baseline(case, structure=None) for case in cases}
 
     assert audit_cases(make_baseline(by_id)) == []
-
-
-def as_medians(case):
-    return msgspec.structs.replace(case, sessions=tuple(with_medians(*case.sessions)))
-
-
-def test_figures_of_the_median_are_checked_among_themselves():
-    one = as_medians(stored(ONE, [0.010] * 3))
-    right, wrong = (
-        as_medians(stored(TWO, [0.012] * 3, efficiency=[1.2, ratio, 1.2])) for ratio in (1.2, 1.31)
-    )
-
-    assert found(one=one, two=right) == []
-    assert found(one=one, two=wrong) == [(TWO.id, "step ÷ ideal step")]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_communication_time_is_none_if_a_rank_lacks_it_or_is_single(probes):
         (make_probe(steps=0), make_probe(steps=0)),
         (make_probe(steps=8), make_probe(steps=7)),
     ],
-    ids=["one rank without", "older file", "no steps", "other steps"],
+    ids=["one rank without", "no rank with one", "no steps", "other steps"],
 )
 def test_decompose_is_none_if_ranks_probed_different_steps(probes):
     assert decompose(launch_of(*probes)) is None

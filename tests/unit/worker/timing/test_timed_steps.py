@@ -125,7 +125,7 @@ def timed(monkeypatch):
         threads=1,
         end=None,
         as_script=False,
-        step_s=None,
+        step_s=1.0,
         again=0,
         owes_steps=False,
     ):
