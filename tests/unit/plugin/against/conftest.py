@@ -54,6 +54,8 @@ def against(project, monkeypatch):
     monkeypatch.setattr(
         running,
         "run_against",
-        lambda setup, on_sigterm, sides, cases, on_update: against.play(*sides, cases, on_update),
+        lambda setup, on_sigterm, sides, cases, on_update: against.play(
+            sides[0], sides[1], cases, on_update
+        ),
     )
     return against
