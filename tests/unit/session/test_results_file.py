@@ -102,7 +102,7 @@ def test_an_explanation_is_read_back(tmp_path, result):
     write_results(path, [explained], complete=True)
 
     assert read_results(path).suites == (explained,)
-    assert b'"before_s":0.1' in path.read_bytes()  # the key of files from before `Delta.unit`
+    assert b'"before_s":0.1' in path.read_bytes()  # with the unit
 
 
 def test_a_launch_without_overhead_is_read_back(tmp_path, result):
