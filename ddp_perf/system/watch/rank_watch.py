@@ -34,7 +34,7 @@ from ddp_perf.system.host.processes import (
     thread_waits_s,
 )
 
-_SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
+SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
 _FULL = 0.9  # of the memory limit: the rest is the kernel's, and files that it keeps
 
 
@@ -155,7 +155,7 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         if core in before.cores
     ]
     is_counted = any(times.total > 0 for times in cores)  # False in some containers
-    if not is_counted or wall_s < _SHORTEST_S:
+    if not is_counted or wall_s < SHORTEST_S:
         cores = []
     return RankConditions(
         stolen=_stolen(cores, wall_s),
@@ -175,7 +175,7 @@ def _limits(before: RankReading, after: RankReading) -> dict[str, Any]:
     """
     wall_s = after.at_s - before.at_s
     family_s = None
-    if before.family_cpu is not None and after.family_cpu is not None and wall_s >= _SHORTEST_S:
+    if before.family_cpu is not None and after.family_cpu is not None and wall_s >= SHORTEST_S:
         family_s = after.family_cpu.total - before.family_cpu.total
     quota = quota_shares(before.group, after.group, family_s)
     waited = memory_share(before.group, after.group, wall_s)

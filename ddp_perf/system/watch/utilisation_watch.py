@@ -11,7 +11,6 @@ import msgspec
 
 from ddp_perf.core.utilisation import GpuTraffic, GpuUse, NetworkUse, RankUtilisation, RdmaUse
 from ddp_perf.system.gpu.nvml_activity import read_traffic, read_use
-from ddp_perf.system.host.core_times import TICKS_PER_S
 from ddp_perf.system.host.network import (
     InterfaceBytes,
     PortCounters,
@@ -22,9 +21,7 @@ from ddp_perf.system.host.network import (
     read_rdma_ports,
 )
 from ddp_perf.system.host.processes import family_cpu
-
-# The CPU time of a process that still runs is counted in ticks.
-_SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
+from ddp_perf.system.watch.rank_watch import SHORTEST_S
 
 
 class UseReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +146,7 @@ def children_between(before: UseReading, after: UseReading) -> float | None:
     if before.children_s is None or after.children_s is None:
         return None
     seconds = after.children_s - before.children_s
-    if seconds > 0 and after.at_s - before.at_s < _SHORTEST_S:
+    if seconds > 0 and after.at_s - before.at_s < SHORTEST_S:
         return None
     return max(0.0, seconds)  # an ended child is counted more exactly than a running one
 
