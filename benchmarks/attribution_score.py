@@ -27,7 +27,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.text import interval_text
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.measure.explainer import Explainer
+from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
 from ddp_perf.stats.share import share_found

@@ -29,12 +29,12 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.measure.environment import describe_environment
-from ddp_perf.session.measure.explainer import Explainer
+from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.measure.rounds import interleave, run_plan
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import ResultsFile, read_results
 from ddp_perf.session.store_baseline import new_sessions
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease

@@ -33,14 +33,14 @@ from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.sources import Project
 from ddp_perf.history.audits import audit_lines, audit_sentence
 from ddp_perf.session.audit.draw import HiddenSlowDown, draw_slow_down
-from ddp_perf.session.audit.run import AuditRequest, run_audit
+from ddp_perf.session.gate_audit import AuditRequest, run_audit
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.code import SessionCode, no_packages
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append
 from ddp_perf.settle.settling import SettleRequest, Settling
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.rule.two_stages import OF_SESSION
 from ddp_perf.system.code_state import CodeState, tree_of
 from tests.builders import NotedProgress, make_baseline, make_capacity

@@ -19,7 +19,7 @@ from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.stats.step.decomposition import decompose
+from ddp_perf.stats.step_decomposition import decompose
 from ddp_perf.system.lease import machine_lease
 
 LAUNCHES, STEPS, WARMUP = 11, 32, 4

@@ -32,7 +32,7 @@ import pytest
 from benchmarks.months import interval
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from tests.builders import make_cases
 from tests.fleets import CASES, Fleet, Law, bad_nodes, names, of_code
 from tests.suites import one_session_a_day

@@ -12,7 +12,7 @@ from scipy import stats
 
 from benchmarks.families import LAUNCHES
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 

@@ -20,8 +20,8 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan
+from ddp_perf.stats.pairs import judge_pairs
 from ddp_perf.stats.summary import step_level
 
 SUITE = Path(__file__).parents[1] / "bench_configs" / "cpu_quick.yaml"

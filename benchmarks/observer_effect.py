@@ -25,7 +25,7 @@ from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import load_suite
 from ddp_perf.core.case import Case
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.watch.rank_watch import RankWatch
+from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
 from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats

@@ -32,7 +32,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append
-from ddp_perf.stats.rule.modes import Mask
+from ddp_perf.stats.rule.levels import Mask
 from tests.builders import make_environment
 
 ALPHA = 0.001  # of the verdict

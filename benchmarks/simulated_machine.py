@@ -20,7 +20,7 @@ from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append, new_sessions
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from tests.builders import make_baseline, make_case, make_environment, make_launch
 
 START = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)

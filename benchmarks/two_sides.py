@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.bounds import Bound, with_interval
 from benchmarks.families import Floats
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.rule.judge_sides import judge_sides
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT

@@ -39,13 +39,13 @@ from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
 from ddp_perf.stats.duel.pairs_apart import most_apart
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.rule.judge import judge_figures
+from ddp_perf.stats.rule.levels import Mask
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
-from ddp_perf.stats.rule.modes import Mask
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 from ddp_perf.stats.rule.two_stages import (
     OF_SESSION,

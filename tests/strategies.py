@@ -13,7 +13,7 @@ from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
 from ddp_perf.system.host.core_times import CoreTimes
 from ddp_perf.system.host.processes import FamilyCpu
-from ddp_perf.system.watch.rank_watch import RankReading
+from ddp_perf.system.rank_watch import RankReading
 
 FACTORS = st.floats(1e-6, 1e6)
 SLOWER = st.floats(1.001, 3.0)

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.work.rows import WorkReport, work_report
+from ddp_perf.report.work_rows import WorkReport, work_report
 from ddp_perf.work.values import CountedCase, Place, WorkChange, WorkVerdict
 from tests.builders import make_case
 from tests.works import SITE, make_operation, make_step_work

@@ -8,8 +8,8 @@ from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable
 from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.launch import Structure
-from ddp_perf.core.models import MODELS
 from ddp_perf.core.scaling_key import RANKS, work_without
+from ddp_perf.core.subject import MODELS
 
 _DATA = frozenset({"batch_size", "global_batch", "data"})
 

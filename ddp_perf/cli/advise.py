@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.options import (
+from ddp_perf.cli.command import (
     AsJson,
     CurvesFile,
     GpusPerNode,

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.command import AsJson
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import BaselineError
 from ddp_perf.report.terminal.audit import Audit, audit_json, audit_text
 from ddp_perf.stats.audit.measured import CasesAudit, audit_cases
-from ddp_perf.stats.audit.published import TableAudit, audit_table
+from ddp_perf.stats.plausibility import TableAudit, audit_table
 
 
 def audit(

@@ -15,8 +15,8 @@ import typer
 
 from ddp_perf.baselines.save import SaveMode, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.cli.group import CommandGroup
-from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import EXACT, STEP_TIME

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.bisect_environments import bisect_environments
+from ddp_perf.cli.command import AsJson, budget_seconds
 from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.options import AsJson, BaselineDirectory, FalseAlarmRate
+from ddp_perf.cli.command import AsJson, BaselineDirectory, FalseAlarmRate
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
 from ddp_perf.report.terminal.machines import machines_json, machines_text

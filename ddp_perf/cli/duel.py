@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.command import AsJson, budget_seconds
 from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, describe_progress, write_line
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER

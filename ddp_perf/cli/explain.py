@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.options import RESULTS_HELP
+from ddp_perf.cli.command import RESULTS_HELP
 from ddp_perf.render.tables import wrapped
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.nodes import node_lines

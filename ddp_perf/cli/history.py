@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from ddp_perf.cli.options import RESULTS_HELP, AsJson, Metric
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, Metric
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError, did_you_mean

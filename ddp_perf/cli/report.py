@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.options import RESULTS_HELP
+from ddp_perf.cli.command import RESULTS_HELP
 from ddp_perf.session.results_file import joined_results
 
 

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.command import FalseAlarmRate, budget_seconds
 from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.options import FalseAlarmRate, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
@@ -35,7 +35,7 @@ from ddp_perf.session.measure.environment import check_runtime, describe_environ
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.measure.nights import core_of, most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch

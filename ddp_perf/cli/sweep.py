@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.cli.command import AsJson, budget_seconds
 from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.options import AsJson, budget_seconds
 from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.command import AsJson
 from ddp_perf.traces.analysis import analyse_traces
 from ddp_perf.traces.text import trace_json, trace_text
 

@@ -16,9 +16,9 @@ import msgspec
 import typer
 import typer.core
 
+from ddp_perf.cli.command import AsJson
 from ddp_perf.cli.ending import TerminatedError, raise_terminated
 from ddp_perf.cli.launch_progress import LaunchProgress
-from ddp_perf.cli.options import AsJson
 from ddp_perf.cli.progress import write_line
 from ddp_perf.cli.try_file import CONFIGS, check_writable, next_command, write_suite
 from ddp_perf.config.cases import Variant, cases_of

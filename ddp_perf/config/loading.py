@@ -10,11 +10,11 @@ import msgspec
 
 from ddp_perf.config.cases import Variant, cases_of, hook_name
 from ddp_perf.config.collectives import CollectivesSuite, check_collectives
-from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.layout import check_layout
 from ddp_perf.config.nightly_core import check_core, with_core
 from ddp_perf.config.overrides import Overrides, apply_overrides
+from ddp_perf.config.rules import check_constraints
 from ddp_perf.config.script_checks import check_script, check_script_fields, check_script_file
 from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
@@ -24,8 +24,8 @@ from ddp_perf.config.user_workload import check_target
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
-from ddp_perf.core.models import MODELS
 from ddp_perf.core.secrets import is_secret_name
+from ddp_perf.core.subject import MODELS
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
 

@@ -16,7 +16,7 @@ from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.cluster import LauncherName
 from ddp_perf.core.data import has_texts
-from ddp_perf.core.models import MODELS
+from ddp_perf.core.subject import MODELS
 from ddp_perf.errors import ConfigError
 
 _LEAVE = "; leave the option out, or name such a suite with --ddp-config"

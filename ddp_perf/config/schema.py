@@ -11,7 +11,7 @@ from ddp_perf.config.common import NAME_PATTERN
 from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import Suite
 from ddp_perf.config.techniques import OPTIONS
-from ddp_perf.core.models import MODELS
+from ddp_perf.core.subject import MODELS
 
 
 def suite_schema() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.core.models import MODELS
+from ddp_perf.core.subject import MODELS
 
 DATA_FOLDER = "DDP_PERF_DATA"  # the environment variable that names the folder of real texts
 Source = Literal["synthetic", "files"]

@@ -8,8 +8,8 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchResult, first_structure, why_missing
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.duel.values import CaseDuel, SideName
+from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.explanation import explain_case
-from ddp_perf.session.gate.structure import structure_changes
 from ddp_perf.stats.summary import as_session, summarise_all
 
 

@@ -16,8 +16,8 @@ from ddp_perf.core.metric import CPU_TIME, PEAK_MEMORY, STEP_TIME, TAIL, metric_
 from ddp_perf.duel.case_plan import CasePlan
 from ddp_perf.duel.figures import PairFigures, log_ratios, with_metric
 from ddp_perf.duel.values import MetricDuel
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.interval import mean_estimate
+from ddp_perf.stats.pairs import judge_pairs
 
 _MEAN_STEP = "mean step"
 _SLOWER, _FASTER, _UNDECIDED = DuelOutcome.SLOWER, DuelOutcome.FASTER, DuelOutcome.UNDECIDED

@@ -29,7 +29,7 @@ from ddp_perf.duel.values import CaseDuel, Duel, MissingSide, SideConditions, Si
 from ddp_perf.errors import BudgetError
 from ddp_perf.render.units import describe_duration
 from ddp_perf.stats.duel.yardstick import CALIBRATION_LAUNCHES
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity
 
 DEFAULT_BUDGET_S = 180.0

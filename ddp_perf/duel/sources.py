@@ -11,8 +11,8 @@ import msgspec
 from ddp_perf.config.loading import find_suites, suite_file
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
-from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import PACKAGES
 from ddp_perf.duel.imports import Imported, files_of_script, imported_files
 from ddp_perf.duel.touched import CaseSources
 from ddp_perf.errors import ConfigError

@@ -14,7 +14,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.core.models import PACKAGES
+from ddp_perf.core.subject import PACKAGES
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.launch.environment import check_device_order, package_alone, package_directory
 from ddp_perf.launch.launcher import Runtime

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 # By the name of the module, as pip calls them. A server, its ranks and a relay import nothing else,
-# except numpy where it is installed, and what a workload itself needs (`core/models.py`).
+# except numpy where it is installed, and what a workload itself needs (`core/subject.py`).
 RANK_PACKAGES = {
     "torch": "torch>=2.6",
     "msgspec": "msgspec>=0.19",

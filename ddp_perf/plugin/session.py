@@ -291,7 +291,7 @@ class DdpSession:
     def _request(self, suite: str, cases: Sequence[Case]) -> SuiteRequest:
         # Imported here: judging needs scipy, a third of a second that collection can do without.
         from ddp_perf.session.measure.suite import SuiteRequest
-        from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+        from ddp_perf.stats.rule.error_rate import alpha_per_metric
         from ddp_perf.stats.rule.two_stages import OF_SESSION
 
         rate, options = self.options.false_alarm_rate, self.options

@@ -157,7 +157,7 @@ class Measured:
     def _launch_audit(
         self, results: Mapping[str, SuiteResult], hidden: HiddenSlowDown
     ) -> GateAudit:
-        from ddp_perf.session.audit.run import AuditRequest, run_audit
+        from ddp_perf.session.gate_audit import AuditRequest, run_audit
 
         case = hidden.case
         return run_audit(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ddp_perf.report.files.action_benchmark import action_benchmark_json
 from ddp_perf.report.files.bencher import bencher_json
+from ddp_perf.report.files.exporters import prometheus_text
 from ddp_perf.report.files.latex import summary_tex
 from ddp_perf.report.files.markdown import summary_markdown
 from ddp_perf.report.files.otava import otava_csv, otava_yaml
 from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.plots import plot_files
-from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
 from ddp_perf.report.files.techniques import techniques_csv
 from ddp_perf.report.files.whole import write_files

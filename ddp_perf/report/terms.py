@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.core.decomposition import TERMS, Decomposition
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step_decomposition import typical
 
 REST = "rest"
 # In words that need no other page. docs/explain.md states how each is measured.

@@ -41,7 +41,7 @@ from ddp_perf.scaling.what_if import Exchanging, StepTerms
 from ddp_perf.session.figures import epoch_of
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.audit.published import COMMUNICATION, audit_table
+from ddp_perf.stats.plausibility import COMMUNICATION, audit_table
 
 Source = Literal["measured", "published", "modelled"]
 

@@ -15,7 +15,7 @@ from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.render.units import field_changes
 from ddp_perf.session.gate.comparability import changes
-from ddp_perf.session.gate.structure import structure_changes
+from ddp_perf.session.gate.exact import structure_changes
 
 
 class LevelChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_su
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
-from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
 
 _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",

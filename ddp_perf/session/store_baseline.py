@@ -26,10 +26,10 @@ from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import cases_elsewhere, other_machine
+from ddp_perf.session.gate.exact import counted_flops
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
 from ddp_perf.session.gate.node_verdict import slow_since
-from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.left_out import (
     nothing_left,
     reasons_of_other_work,

@@ -13,7 +13,7 @@ from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.scaling import ideal_share
-from ddp_perf.stats.step.decomposition import decompose
+from ddp_perf.stats.step_decomposition import decompose
 
 
 def summarise(

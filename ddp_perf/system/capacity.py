@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.gpu import GpuMachine
-from ddp_perf.core.models import PACKAGES
+from ddp_perf.core.subject import PACKAGES
 from ddp_perf.errors import GpuError
 from ddp_perf.render.units import counted
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.stats.peaks import memory_bandwidth
+from ddp_perf.stats.hardware import memory_bandwidth
 
 DEFAULT = ("a100-sxm4-80gb", "h100-80gb-hbm3")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.work import Compilation, GraphBreak, KeptMemory, Site, StepWork
-from ddp_perf.session.gate.structure import bucket_sizes
+from ddp_perf.session.gate.exact import bucket_sizes
 from ddp_perf.work.amounts import Amount, amounts_by_site, changed_places, total
 from ddp_perf.work.collectives import collective_changes
 from ddp_perf.work.operations import operation_changes

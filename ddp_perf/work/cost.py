@@ -18,8 +18,8 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.work import HOST_READS, CollectiveCount, OperationCount, Site, StepWork
 from ddp_perf.render.units import short_number
 from ddp_perf.stats.audit.link_peak import link_peak
+from ddp_perf.stats.hardware import memory_bandwidth, peak_flops
 from ddp_perf.stats.link.model import Link, ring_s
-from ddp_perf.stats.peaks import memory_bandwidth, peak_flops
 from ddp_perf.work.host_reads import is_host_read
 from ddp_perf.work.values import CountedCase, WorkChange
 

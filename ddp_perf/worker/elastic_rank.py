@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.core.models import PACKAGES
+from ddp_perf.core.subject import PACKAGES
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import Greeting, NodeFiles, RankFiles

@@ -5,15 +5,15 @@ from __future__ import annotations
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.worker.counted.digest import parameter_digest
-from ddp_perf.worker.counted.structure import (
+from ddp_perf.worker.counting.structure import (
     SETTLED_AFTER,
     StepCounts,
     count_structure,
     ddp_logging,
 )
 from ddp_perf.worker.probe.preconditions import NO_STRUCTURE, all_agree
-from ddp_perf.worker.probe.probe import drain_loaders, probe
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.step_probe import drain_loaders, probe
 from ddp_perf.worker.steps.graph import is_captured
 from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import StepFacts

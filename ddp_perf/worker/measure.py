@@ -17,7 +17,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.gpu.nvml import read_load as read_gpu_load
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.watch.rank_watch import RankWatch
+from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
 from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.examine import examine_training

@@ -22,7 +22,7 @@ import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import DdpPerfError, NeedsGpuError
-from ddp_perf.worker.count import count_step
+from ddp_perf.worker.counting.count import count_step
 from ddp_perf.worker.examination import Examination, is_peer_lost
 from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats

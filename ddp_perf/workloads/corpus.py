@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.core.models import TextDataset
+from ddp_perf.core.subject import TextDataset
 from ddp_perf.errors import DataError
 
 CLASSES: dict[TextDataset, int] = {"ag_news": 4, "imdb": 2}

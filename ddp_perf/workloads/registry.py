@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 
 from ddp_perf.core.case import Scalar
-from ddp_perf.core.models import MODELS
+from ddp_perf.core.subject import MODELS
 from ddp_perf.errors import ConfigError
 from ddp_perf.workloads.workload import BuildContext, Builder, Workload
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils.data import Dataset
 
-from ddp_perf.core import models
+from ddp_perf.core import subject
 from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.corpus import CLASSES, SAMPLES, Text, read_texts
 from ddp_perf.workloads.workload import Batch, BuildContext
@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def text_batches(
-    context: BuildContext, dataset: models.TextDataset, *, vocab_size: int, max_seq_len: int
+    context: BuildContext, dataset: subject.TextDataset, *, vocab_size: int, max_seq_len: int
 ) -> Batch | Iterator[Batch]:
     """Return batches of tokens (batch, max_seq_len) and classes (batch,), both int64."""
     if context.data.source == "files":

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ddp_perf.core.models import TextDataset
+from ddp_perf.core.subject import TextDataset
 from ddp_perf.workloads.corpus import CLASSES
 from ddp_perf.workloads.text import PADDING, text_batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload

@@ -13,7 +13,7 @@ from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.session.gate.structure import compare_structure
+from ddp_perf.session.gate.exact import compare_structure
 from ddp_perf.system.capacity import find_capacity
 from tests.arithmetic import expected_structure
 from tests.builders import make_cases

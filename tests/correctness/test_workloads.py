@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ddp_perf.core.data import DataOptions
-from ddp_perf.core.models import MODELS
+from ddp_perf.core.subject import MODELS
 from ddp_perf.workloads import llama
 from ddp_perf.workloads.registry import find_builder
 from ddp_perf.workloads.workload import BuildContext

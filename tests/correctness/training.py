@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from ddp_perf.config.constraints import check_constraints
+from ddp_perf.config.rules import check_constraints
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher

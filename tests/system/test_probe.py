@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.strategy import Fp16Hook, HierarchicalHook
-from ddp_perf.stats.step.decomposition import decompose
+from ddp_perf.stats.step_decomposition import decompose
 
 WAIT_S = 0.02
 

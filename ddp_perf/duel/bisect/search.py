@@ -18,9 +18,9 @@ from ddp_perf.core.duel import DuelOutcome, PairedVerdict
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.duel.bisect.belief import Belief, Reading, Suspects, believe, places_to_ask
 from ddp_perf.duel.bisect.log import CommitLaunch
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
 from ddp_perf.stats.duel.yardstick import choose_yardstick
+from ddp_perf.stats.pairs import judge_pairs
 
 _MOST_PAIRS = 40  # of good and bad
 _LOOKS = plan_pair_looks(_MOST_PAIRS)

@@ -22,9 +22,9 @@ from ddp_perf.duel.launching import Turn, launch_turns
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import LaunchError, SideError
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan
 from ddp_perf.stats.duel.yardstick import choose_yardstick
+from ddp_perf.stats.pairs import judge_pairs
 from ddp_perf.stats.summary import summarise
 
 _CALIBRATION = 6  # launches of A that choose between wall time and CPU time

@@ -25,8 +25,8 @@ from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.duel.launching import Turn, launch_turns
 from ddp_perf.duel.sweep.servers import EnvironmentLauncher
 from ddp_perf.duel.sweep.settings import Setting, Settings
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
+from ddp_perf.stats.pairs import judge_pairs
 from ddp_perf.stats.summary import step_level
 
 WORTH = 0.01  # a smaller gain is not worth a change of the suite

@@ -16,7 +16,7 @@ from ddp_perf.plugin.arrived import COUNTED
 from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.report.work.rows import step_figures
+from ddp_perf.report.work_rows import step_figures
 from ddp_perf.system.capacity import missing_package
 from ddp_perf.work.text import verdict_lines
 from ddp_perf.work.values import CountedCase, WorkVerdict

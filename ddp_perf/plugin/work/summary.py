@@ -9,7 +9,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import StepWork
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, counted, prefixed_number
-from ddp_perf.report.work.rows import step_figures, verdict_word
+from ddp_perf.report.work_rows import step_figures, verdict_word
 from ddp_perf.work.values import CountedCase
 
 _HEADINGS = ("operations", "FLOPs", "bytes\nmoved", "host\nreads", "collec-\ntives", "peak\nmemory")

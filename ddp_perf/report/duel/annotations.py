@@ -11,7 +11,7 @@ from ddp_perf.report.duel.phrases import reasons
 from ddp_perf.report.duel.rows import DuelRow, duel_report
 from ddp_perf.report.verdicts import Status
 from ddp_perf.report.work.annotations import work_annotation_lines
-from ddp_perf.report.work.rows import ChangeRow, WorkReport, WorkRow
+from ddp_perf.report.work_rows import ChangeRow, WorkReport, WorkRow
 from ddp_perf.work.text import change_summary
 
 

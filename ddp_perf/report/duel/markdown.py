@@ -26,7 +26,7 @@ from ddp_perf.report.files.markdown import SIGNS, markdown_escaped
 from ddp_perf.report.next_step import NextStep
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.report.work.markdown import work_markdown
-from ddp_perf.report.work.rows import WorkReport
+from ddp_perf.report.work_rows import WorkReport
 
 MARKER = "<!-- ddp-perf duel -->"  # the first line: a job finds its own comment by it
 _MOST = 60_000  # characters: GitHub refuses a comment of more than 65,536

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.report.figures import utilisation_table
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.gains import gain_lines
 from ddp_perf.report.terminal.settled import why_slower
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
-from ddp_perf.report.utilisation import utilisation_table
 from ddp_perf.session.result import SuiteResult
 
 

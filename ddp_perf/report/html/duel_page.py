@@ -25,14 +25,14 @@ from ddp_perf.report.duel.phrases import (
 )
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.html.page import environment
-from ddp_perf.report.html.plots.pairs import PlottedPair, line_plot, ratio_plot, step_curves
 from ddp_perf.report.html.plots.terms import Stack, term_plot
+from ddp_perf.report.html.svg_plots import PlottedPair, line_plot, ratio_plot, step_curves
 from ddp_perf.report.html.work_page import amount_text
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.report.terms import MEANINGS
 from ddp_perf.report.verdicts import Status
-from ddp_perf.report.work.rows import ChangeRow
-from ddp_perf.stats.step.decomposition import decompose, typical
+from ddp_perf.report.work_rows import ChangeRow
+from ddp_perf.stats.step_decomposition import decompose, typical
 from ddp_perf.work.cost import signed_ms
 from ddp_perf.work.text import change_summary, place_text
 

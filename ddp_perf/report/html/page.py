@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.history.audits import AUDIT_MEANING
+from ddp_perf.report.columns import percent_text, ratio_text
 from ddp_perf.report.gains import HEADINGS, MEANING, NOT_AS_THE_DOCUMENT, TITLE
-from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.sections import suite_section
 from ddp_perf.report.next_step import next_step

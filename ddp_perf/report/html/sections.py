@@ -12,9 +12,10 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
+from ddp_perf.report.columns import Column, columns_of
 from ddp_perf.report.curves import series_of
+from ddp_perf.report.figures import utilisation_columns
 from ddp_perf.report.gains import compared_by, gain_rows
-from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.plots.history import session_plot
 from ddp_perf.report.html.plots.scaling import (
     efficiency_bars,
@@ -46,7 +47,6 @@ from ddp_perf.report.terminal.text import describe_finding, describe_launch_fail
 from ddp_perf.report.terminal.utilisation import rank_utilisation_lines
 from ddp_perf.report.terms import shown_step
 from ddp_perf.report.untested import untested_lines
-from ddp_perf.report.utilisation import utilisation_columns
 from ddp_perf.report.verdicts import NO_TEST, Status, status_of
 from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult

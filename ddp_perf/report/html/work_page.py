@@ -8,7 +8,7 @@ from ddp_perf.render.tables import short_names
 from ddp_perf.render.units import ABSENT, prefixed_number
 from ddp_perf.report.html.page import environment
 from ddp_perf.report.verdicts import Status
-from ddp_perf.report.work.rows import MODELLED, StepFigures, WorkReport, WorkRow
+from ddp_perf.report.work_rows import MODELLED, StepFigures, WorkReport, WorkRow
 from ddp_perf.work.cost import cost_text, signed_ms
 from ddp_perf.work.text import MOST_LINES, bytes_text, place_text
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.stats.audit.measured import CasesAudit
-from ddp_perf.stats.audit.published import TableAudit
+from ddp_perf.stats.plausibility import TableAudit
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from ddp_perf.render.units import ABSENT, milliseconds
 from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, shown_step, term_values
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical_step
+from ddp_perf.stats.step_decomposition import typical_step
 from ddp_perf.stats.utilisation import utilisation_figures
 
 

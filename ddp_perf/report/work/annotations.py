@@ -8,7 +8,7 @@ from pathlib import Path
 from ddp_perf.render.units import counted
 from ddp_perf.report.files.annotations import MOST, error_line
 from ddp_perf.report.verdicts import Status
-from ddp_perf.report.work.rows import ChangeRow, WorkReport, WorkRow
+from ddp_perf.report.work_rows import ChangeRow, WorkReport, WorkRow
 from ddp_perf.work.changes import grows
 from ddp_perf.work.cost import cost_text
 

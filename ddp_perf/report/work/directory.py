@@ -12,7 +12,7 @@ from ddp_perf.render.units import to_json
 from ddp_perf.report.files.whole import write_files
 from ddp_perf.report.html.work_page import work_html
 from ddp_perf.report.work.markdown import work_markdown
-from ddp_perf.report.work.rows import WorkReport, work_report
+from ddp_perf.report.work_rows import WorkReport, work_report
 from ddp_perf.work.values import CountedCase
 
 WORK_PAGE = "work.html"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.report.files.markdown import SIGNS, markdown_escaped
 from ddp_perf.report.verdicts import Status
-from ddp_perf.report.work.rows import MODELLED, ChangeRow, WorkReport, WorkRow
+from ddp_perf.report.work_rows import MODELLED, ChangeRow, WorkReport, WorkRow
 from ddp_perf.work.cost import cost_text, signed_ms
 from ddp_perf.work.text import MOST_LINES, place_text
 

@@ -19,8 +19,8 @@ from ddp_perf.scaling.advice.plan import Goal, HalfHook, Plan, fits, plan_memory
 from ddp_perf.scaling.advice.step_model import PlanTime, StepModel
 from ddp_perf.scaling.advice.uses import Use, differences_from, use_of
 from ddp_perf.scaling.fit import Band
+from ddp_perf.stats.hardware import peak_flops
 from ddp_perf.stats.memory import RankMemory, Sharding
-from ddp_perf.stats.peaks import peak_flops
 
 _CLEARLY = 1.02  # a plainer plan is left only for more than this
 _BATCHES = (1, 2, 4)  # × the measured batch

@@ -11,8 +11,8 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import EXACT, LOSS, STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
+from ddp_perf.session.gate.exact import counted_flops
 from ddp_perf.session.gate.loss import judge_loss, loss_tolerance, losses_to_store
-from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.result import SuiteResult
 
 

@@ -16,13 +16,13 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.gpu_clock import as_conditions, clock_changes
 from ddp_perf.session.gate.nodes import slowest_node
-from ddp_perf.session.gate.structure import structure_changes
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.attribution import attribute
-from ddp_perf.stats.step.decomposition import typical_step
-from ddp_perf.stats.step.term_change import Row
+from ddp_perf.stats.step_change import Row
+from ddp_perf.stats.step_decomposition import typical_step
 from ddp_perf.stats.summary import as_session, summarise_all
 
 _BESIDE = (COMMUNICATION, LAG, *COUNTS, CONTROL)

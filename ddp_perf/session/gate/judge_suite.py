@@ -27,6 +27,12 @@ from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.acknowledged_values import with_acknowledged_value
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.exact import (
+    compared_flops,
+    judge_structure,
+    with_flops,
+    with_missing,
+)
 from ddp_perf.session.gate.gpu_clock import with_clocks
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
@@ -34,12 +40,6 @@ from ddp_perf.session.gate.node_verdict import judge_each_node, name_nodes, slow
 from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_outlier_host
 from ddp_perf.session.gate.published import describe_published
-from ddp_perf.session.gate.structure import (
-    compared_flops,
-    judge_structure,
-    with_flops,
-    with_missing,
-)
 from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures

@@ -20,7 +20,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import LinkFinding
-from ddp_perf.stats.link.fit import compare_links, fit_link
+from ddp_perf.stats.alpha_beta import compare_links, fit_link
 from ddp_perf.stats.link.values import LinkFit, LinkPoint
 
 

@@ -14,7 +14,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.target import PublishedFigure, Target, targets_on
-from ddp_perf.stats.audit.published import audit_table
+from ddp_perf.stats.plausibility import audit_table
 
 # The metric whose verdict shows a figure that asserts nothing.
 _SHOWN_WITH = {

@@ -7,8 +7,8 @@ import statistics
 import msgspec
 
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.stats.hardware import common_peak, largest_peak
 from ddp_perf.stats.mfu import mfu
-from ddp_perf.stats.peaks import common_peak, largest_peak
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):

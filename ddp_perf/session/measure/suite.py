@@ -28,7 +28,7 @@ from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.elsewhere import launch_elsewhere
 from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
-from ddp_perf.session.measure.explainer import Explainer
+from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.measure.looks import (
     describe_more,
     launches_before_next_look,

@@ -20,9 +20,9 @@ from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, samples_of, work_without
 from ddp_perf.core.session import Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
-from ddp_perf.stats.audit.published import ROUNDING, Contradiction
+from ddp_perf.stats.hardware import largest_peak
 from ddp_perf.stats.mfu import mfu
-from ddp_perf.stats.peaks import largest_peak
+from ddp_perf.stats.plausibility import ROUNDING, Contradiction
 from ddp_perf.stats.scaling import ideal_share
 
 _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio

@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from ddp_perf.stats.rule.alpha_spending import look_levels
+from ddp_perf.stats.rule.error_rate import look_levels
 
 EQUIVALENCE_ERROR = 0.05  # of EQUIVALENT, over all looks, if the true ratio is at the tolerance
 

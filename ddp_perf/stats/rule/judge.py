@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
-from ddp_perf.stats.rule.alpha_spending import look_levels
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, SignificanceLevels
+from ddp_perf.stats.rule.error_rate import look_levels
 from ddp_perf.stats.rule.inputs import (
     Figures,
     Launches,
@@ -35,7 +35,7 @@ from ddp_perf.stats.rule.inputs import (
     launch_levels,
     launch_medians,
 )
-from ddp_perf.stats.rule.modes import levels_of
+from ddp_perf.stats.rule.levels import levels_of
 from ddp_perf.stats.rule.prediction import (
     launches_that_likely_decide,
     launches_to_decide,

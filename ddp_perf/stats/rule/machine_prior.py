@@ -12,7 +12,7 @@ from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.inputs import Figures
-from ddp_perf.stats.rule.modes import levels_of, without_slow_sessions
+from ddp_perf.stats.rule.levels import levels_of, without_slow_sessions
 from ddp_perf.stats.rule.reference import groups_of, stored_levels
 from ddp_perf.stats.rule.session_variance import (
     session_spread,

@@ -14,7 +14,7 @@ from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import upper_session
 from ddp_perf.stats.rule.control import ControlSlope, fit_slope
-from ddp_perf.stats.rule.modes import Levels, Mask
+from ddp_perf.stats.rule.levels import Levels, Mask
 from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
 
 Groups = npt.NDArray[np.int64]

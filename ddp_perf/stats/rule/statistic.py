@@ -12,7 +12,7 @@ from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import Comparison, upper_f
 from ddp_perf.stats.rule.control import ControlMove, currents_move
-from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, slow_share, without_slow_sessions
+from ddp_perf.stats.rule.levels import Levels, Mask, SlowShare, slow_share, without_slow_sessions
 from ddp_perf.stats.rule.reference import (
     Groups,
     ReferenceMove,

@@ -18,8 +18,8 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.alpha_spending import look_levels
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
+from ddp_perf.stats.rule.error_rate import look_levels
 from ddp_perf.stats.rule.inputs import Figures
 from ddp_perf.stats.rule.prediction import LIKELY, MOST
 

@@ -20,7 +20,7 @@ import numpy as np
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.comparison import Comparison, upper_f
 from ddp_perf.stats.rule.inputs import Figures
-from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, levels_of
+from ddp_perf.stats.rule.levels import Levels, Mask, SlowShare, levels_of
 from ddp_perf.stats.rule.reference import centred
 from ddp_perf.stats.rule.session_variance import SessionSpread, moderate, session_spread
 from ddp_perf.stats.rule.statistic import chance_of_slow_mode

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.decomposition import LAG, TERMS
 from ddp_perf.core.explanation import Delta
-from ddp_perf.stats.step.term_change import Row, figure_of, spread_of_sessions
+from ddp_perf.stats.step_change import Row, figure_of, spread_of_sessions
 
 # Terms that one cause changes together. No figure beside them has such a name.
 GROUPS: dict[str, tuple[str, ...]] = {

@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.futures import Future
 
 from ddp_perf.core.strategy import Bf16Hook, Fp16Hook, PowerSgdHook
-from ddp_perf.strategies.hooks.hook import Hook, Reduce
+from ddp_perf.strategies.communication_hooks import Hook, Reduce
 
 
 class HalfPrecision(Hook):

@@ -9,9 +9,9 @@ from torch.futures import Future
 from torch.nn import functional
 
 from ddp_perf.core.strategy import HierarchicalHook
+from ddp_perf.strategies.communication_hooks import Hook, beside_backward, from_step
 from ddp_perf.strategies.hooks.compression import in_format
 from ddp_perf.strategies.hooks.groups import group_across, group_within
-from ddp_perf.strategies.hooks.hook import Hook, beside_backward, from_step
 from ddp_perf.strategies.hooks.topk import LargestValues
 from ddp_perf.torch_compat import all_gather, reduce_scatter
 

@@ -16,8 +16,8 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.futures import Future
 
 from ddp_perf.core.strategy import PostLocalSgdHook
+from ddp_perf.strategies.communication_hooks import Hook
 from ddp_perf.strategies.hooks.groups import group_within
-from ddp_perf.strategies.hooks.hook import Hook
 
 
 class PostLocalSgd(Hook):

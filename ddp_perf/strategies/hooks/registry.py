@@ -9,9 +9,9 @@ import msgspec
 import torch
 
 from ddp_perf.core.case import Case
+from ddp_perf.strategies.communication_hooks import Hook
 from ddp_perf.strategies.hooks.compression import HalfPrecision, PowerSgd
 from ddp_perf.strategies.hooks.hierarchical import Hierarchical
-from ddp_perf.strategies.hooks.hook import Hook
 from ddp_perf.strategies.hooks.post_local_sgd import PostLocalSgd
 from ddp_perf.strategies.hooks.topk import TopK
 

@@ -10,7 +10,7 @@ from torch.distributed import GradBucket, ProcessGroup
 from torch.futures import Future
 
 from ddp_perf.core.strategy import TopKHook
-from ddp_perf.strategies.hooks.hook import Hook, beside_backward, from_step
+from ddp_perf.strategies.communication_hooks import Hook, beside_backward, from_step
 from ddp_perf.torch_compat import all_gather
 
 

@@ -21,7 +21,7 @@ from ddp_perf.system.host.network import (
     read_rdma_ports,
 )
 from ddp_perf.system.host.processes import family_cpu
-from ddp_perf.system.watch.rank_watch import SHORTEST_S
+from ddp_perf.system.rank_watch import SHORTEST_S
 
 
 class UseReading(msgspec.Struct, frozen=True, kw_only=True):

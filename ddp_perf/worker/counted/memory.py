@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddp_perf.worker.counted.sites import Spot
 from ddp_perf.worker.counted.traffic import storages
+from ddp_perf.worker.counting.sites import Spot
 
 
 class _Storage(NamedTuple):

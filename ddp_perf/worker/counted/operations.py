@@ -16,16 +16,16 @@ from ddp_perf.core.work import CollectiveCount, Phase
 from ddp_perf.torch_compat import TorchDispatchMode
 from ddp_perf.torch_compat.internals import group_of_name, is_operator
 from ddp_perf.worker.counted.autograd_graph import count_nodes
-from ddp_perf.worker.counted.dry import dispatches_itself
 from ddp_perf.worker.counted.flops import operation_flops
 from ddp_perf.worker.counted.memory import MemoryTracker
-from ddp_perf.worker.counted.sites import Spot, SpotFinder
-from ddp_perf.worker.counted.structure import (
+from ddp_perf.worker.counted.traffic import operation_traffic
+from ddp_perf.worker.counting.dry import dispatches_itself
+from ddp_perf.worker.counting.sites import Spot, SpotFinder
+from ddp_perf.worker.counting.structure import (
     COLLECTIVE_NAMESPACES,
     dispatched_collective,
     tensors,
 )
-from ddp_perf.worker.counted.traffic import operation_traffic
 
 _COPIES = frozenset({"aten._to_copy", "aten.copy_"})
 

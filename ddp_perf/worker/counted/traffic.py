@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ddp_perf.torch_compat.internals import is_wrapper
-from ddp_perf.worker.counted.structure import tensors
+from ddp_perf.worker.counting.structure import tensors
 
 # By the name of the operation, since no schema has it.
 _UNTOUCHED = re.compile(r"aten\.(empty.*|new_empty.*|set_|resize_|record_stream|_unsafe_view)")

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import KINDS, Injection, Kind
-from ddp_perf.worker.counted.structure import SETTLED_AFTER
+from ddp_perf.worker.counting.structure import SETTLED_AFTER
 from ddp_perf.worker.injection.hog import burn_cores
 from ddp_perf.worker.injection.products import lower_quartile, products_for, times_s
 from ddp_perf.worker.rank_context import RankContext

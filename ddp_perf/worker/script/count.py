@@ -16,11 +16,11 @@ from ddp_perf.core.script import ScriptRun
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import NeedsGpuError
 from ddp_perf.torch_compat import foreach_on_cpu
-from ddp_perf.worker.count import Computing, limit_memory
 from ddp_perf.worker.counted.makers import Makers, note_makers
 from ddp_perf.worker.counted.origin import own_package
-from ddp_perf.worker.counted.step_recorder import record_step
-from ddp_perf.worker.counted.structure import SETTLED_AFTER
+from ddp_perf.worker.counting.count import Computing, limit_memory
+from ddp_perf.worker.counting.step_recorder import record_step
+from ddp_perf.worker.counting.structure import SETTLED_AFTER
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.script.environment import (

@@ -21,7 +21,7 @@ from ddp_perf.errors import ScriptError
 from ddp_perf.torch_compat import compiles_by_itself, uncompiled
 from ddp_perf.worker.counted.digest import parameter_digest
 from ddp_perf.worker.counted.flops import FlopCounter
-from ddp_perf.worker.counted.structure import (
+from ddp_perf.worker.counting.structure import (
     SETTLED_AFTER,
     StepCounts,
     count_structure,
@@ -37,7 +37,6 @@ from ddp_perf.worker.measure import (
 )
 from ddp_perf.worker.placement import place_script, placement_on
 from ddp_perf.worker.probe.preconditions import NO_STRUCTURE, all_agree
-from ddp_perf.worker.probe.probe import probe
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.script import refusals
@@ -48,6 +47,7 @@ from ddp_perf.worker.script.environment import (
 from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
+from ddp_perf.worker.step_probe import probe
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 from ddp_perf.worker.steps.protocol import StepFacts
 from ddp_perf.worker.timing.warm_up import LEAST_EXTRA_WARMUPS

@@ -28,8 +28,8 @@ from ddp_perf.errors import ScriptError
 from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.ends import await_other_ends
-from ddp_perf.worker.script.events import TorchEvents
 from ddp_perf.worker.script.forks import ForkMark
+from ddp_perf.worker.script.hooks import TorchEvents
 from ddp_perf.worker.script.lines import line_here, line_in
 from ddp_perf.worker.script.module import gpu_of, replicas, strategy_of, trained_module
 from ddp_perf.worker.script.patching import function_of, patched

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-import ddp_perf.cli.doctor as command
+import ddp_perf.cli.inspect as command
 from ddp_perf.cli.app import app
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.host.host_state import HostState

@@ -15,8 +15,8 @@ from ddp_perf.config.scripts import ScriptSuite, ScriptTolerances
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.data import DataOptions
-from ddp_perf.core.models import MODELS
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
+from ddp_perf.core.subject import MODELS
 from tests.builders import COLLECTIVES, SCRIPTS, SUITE
 
 HOOKS = get_args(AnyCommHook)

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.models import PACKAGES
+from ddp_perf.core.subject import PACKAGES
 from ddp_perf.duel import sources as sources_module
 from ddp_perf.duel.sources import packages_of, sources_of
 from tests.builders import make_case

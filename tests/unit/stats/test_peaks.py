@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.peaks import common_peak, largest_peak, memory_bandwidth, peak_flops
+from ddp_perf.stats.hardware import common_peak, largest_peak, memory_bandwidth, peak_flops
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from torch import nn
 from ddp_perf.errors import ConfigError
 from ddp_perf.strategies.registry import apply_strategy
 from ddp_perf.strategies.strategy import Parts
-from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.lone_group import init_lone_group
+from ddp_perf.worker.counting.dry import DryRun
 from tests.builders import make_cases
 
 CPU = torch.device("cpu")

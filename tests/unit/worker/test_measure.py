@@ -7,7 +7,7 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
-from ddp_perf.system.watch.rank_watch import Watched
+from ddp_perf.system.rank_watch import Watched
 from ddp_perf.worker import measure
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.steps.plan import follow_plan

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.verdicts import Status
-from ddp_perf.report.work.rows import NOT_COUNTED, step_figures, work_report
+from ddp_perf.report.work_rows import NOT_COUNTED, step_figures, work_report
 from ddp_perf.work.values import CountedCase
 from tests.builders import make_case
 from tests.work_reports import A100, make_change, make_counted, make_same, make_work_report

@@ -17,7 +17,7 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.stats.summary import as_session, summaries_of
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
 from ddp_perf.system.host.processes import FamilyCpu
-from ddp_perf.system.watch.rank_watch import RankReading, rank_conditions
+from ddp_perf.system.rank_watch import RankReading, rank_conditions
 from tests.builders import (
     make_baseline,
     make_case,

@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.launch import PEER_LEFT, Collective
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.session.gate.structure import (
+from ddp_perf.session.gate.exact import (
     compare_structure,
     compared_flops,
     counted_flops,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.session.gate.explanation import explain_case
-from ddp_perf.session.measure.explainer import Explainer
+from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.stats.summary import as_session, summaries_of
 from tests.builders import (
     FakeLauncher,

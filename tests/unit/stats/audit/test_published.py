@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.stats.audit.published import audit_table
+from ddp_perf.stats.plausibility import audit_table
 
 
 def table(*rows, **changes):

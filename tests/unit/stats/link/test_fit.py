@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.collective import CollectiveKind
-from ddp_perf.stats.link.fit import compare_links, fit_link
+from ddp_perf.stats.alpha_beta import compare_links, fit_link
 from ddp_perf.stats.link.model import Link, ring_s
 from ddp_perf.stats.link.values import LinkPoint
 

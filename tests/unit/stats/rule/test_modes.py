@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.modes import levels_of, levels_of_logs, without_slow_sessions
+from ddp_perf.stats.rule.levels import levels_of, levels_of_logs, without_slow_sessions
 
 SLOW = np.log(1.4)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.rule.modes import SlowShare, levels_of, slow_share, without_slow_sessions
+from ddp_perf.stats.rule.levels import SlowShare, levels_of, slow_share, without_slow_sessions
 
 
 def share_of(current, launches, baseline, baseline_launches=None):

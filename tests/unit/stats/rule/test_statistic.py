@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.modes import levels_of
+from ddp_perf.stats.rule.levels import levels_of
 from ddp_perf.stats.rule.statistic import judged_difference
 
 

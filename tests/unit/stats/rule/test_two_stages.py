@@ -12,8 +12,8 @@ from scipy import stats
 
 from ddp_perf.core.duel import DuelOutcome, PairedVerdict
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan
+from ddp_perf.stats.pairs import judge_pairs
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.two_stages import (
     OF_SESSION,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.stats.step.decomposition import decompose, typical
+from ddp_perf.stats.step_decomposition import decompose, typical
 from tests.builders import make_case, make_launch, make_probe
 from tests.strategies import synchronised_probes
 

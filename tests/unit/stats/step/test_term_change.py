@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.step.term_change import figure_of, spread_of_sessions
+from ddp_perf.stats.step_change import figure_of, spread_of_sessions
 
 LEVEL = 0.05
 

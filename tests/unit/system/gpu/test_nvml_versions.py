@@ -10,7 +10,7 @@ import msgspec
 import pynvml
 import pytest
 
-import ddp_perf.cli.doctor as command
+import ddp_perf.cli.inspect as command
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system.gpu import nvml
 from ddp_perf.system.gpu.nvml import (
@@ -22,7 +22,7 @@ from ddp_perf.system.gpu.nvml import (
     read_health,
 )
 from ddp_perf.system.host.host_state import HostState
-from ddp_perf.system.watch.rank_watch import RankWatch
+from ddp_perf.system.rank_watch import RankWatch
 from tests.builders import FakeLauncher, make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader
 

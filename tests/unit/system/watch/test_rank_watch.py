@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuHealth, GpuLoad, GpuProcess
+from ddp_perf.system import rank_watch
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
 from ddp_perf.system.host.core_times import CoreTimes
 from ddp_perf.system.host.processes import FamilyCpu
-from ddp_perf.system.watch import rank_watch
-from ddp_perf.system.watch.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
+from ddp_perf.system.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
 
 JOB = Path("/sys/fs/cgroup/job")

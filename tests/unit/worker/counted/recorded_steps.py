@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 from ddp_perf.worker.counted.makers import note_makers
-from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.counting.step_recorder import record_step
 from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer

@@ -10,7 +10,7 @@ from torch import nn
 
 from ddp_perf.core.work import MemoryCount, StepWork
 from ddp_perf.torch_compat import CapturedMode, captures_under_modes
-from ddp_perf.worker.counted.compilation import add_compilation
+from ddp_perf.worker.counting.compilation import add_compilation
 from tests.builders import make_structure
 
 # Dynamo reads the gradient of a tensor between two graphs.

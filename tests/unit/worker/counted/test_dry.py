@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.errors import CountError
-from ddp_perf.worker.counted.dry import COMPUTED_BYTES, DryRun
+from ddp_perf.worker.counting.dry import COMPUTED_BYTES, DryRun
 
 LARGE = COMPUTED_BYTES  # floats: four times as many bytes as are computed
 

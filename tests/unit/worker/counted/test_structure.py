@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ddp_perf.core.launch import Collective
-from ddp_perf.worker.counted import structure
-from ddp_perf.worker.counted.structure import Dispatched, dispatched_collective, in_order
+from ddp_perf.worker.counting import structure
+from ddp_perf.worker.counting.structure import Dispatched, dispatched_collective, in_order
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.steps.plan import follow_plan
 

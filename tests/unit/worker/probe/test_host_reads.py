@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddp_perf.worker.counted.structure import count_structure
+from ddp_perf.worker.counting.structure import count_structure
 from ddp_perf.worker.examination import Examination
 from ddp_perf.worker.probe.host_reads import count_host_reads
 from tests.unit.worker.contexts import CPU, CUDA

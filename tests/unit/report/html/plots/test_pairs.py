@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ddp_perf.core.duel import DuelOutcome, PairedVerdict
-from ddp_perf.report.html.plots.pairs import (
+from ddp_perf.report.html.svg_plots import (
     PlottedPair,
     line_plot,
     ratio_plot,

@@ -20,8 +20,8 @@ from ddp_perf.worker.counted.memory import no_garbage_collection
 from ddp_perf.worker.counted.operations import OperationRecorder, OperationTally
 from ddp_perf.worker.counted.origin import SourceLine
 from ddp_perf.worker.counted.saved import SavedTensors
-from ddp_perf.worker.counted.sites import SiteNames, Spot, SpotFinder
-from ddp_perf.worker.counted.structure import SETTLED_AFTER, structure_of
+from ddp_perf.worker.counting.sites import SiteNames, Spot, SpotFinder
+from ddp_perf.worker.counting.structure import SETTLED_AFTER, structure_of
 from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import Training
 

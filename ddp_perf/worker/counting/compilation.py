@@ -24,9 +24,9 @@ from ddp_perf.torch_compat import (
 )
 from ddp_perf.torch_compat.internals import dynamo_records, dynamo_settings
 from ddp_perf.worker.counted.captured_lines import lines_of, stack_of, users_line
-from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.origin import SourceLine
-from ddp_perf.worker.counted.sites import SiteNames, Spot
+from ddp_perf.worker.counting.dry import DryRun
+from ddp_perf.worker.counting.sites import SiteNames, Spot
 
 COMPILED_STEPS = 4  # dynamo makes a size dynamic at its second value, so more steps add little
 

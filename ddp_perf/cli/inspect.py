@@ -7,7 +7,7 @@ import os
 
 import typer
 
-from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.command import AsJson
 from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher

@@ -19,7 +19,7 @@ from ddp_perf.errors import CountError
 from ddp_perf.torch_compat import TorchDispatchMode, infers_on_fake_tensors
 from ddp_perf.torch_compat.internals import memory_format
 from ddp_perf.worker.counted.lone_group import finished
-from ddp_perf.worker.counted.structure import tensors as tensors_in
+from ddp_perf.worker.counting.structure import tensors as tensors_in
 
 # Bytes of a tensor that is computed, if its inputs are: a mask, the step number of Adam, the scale
 # of a GradScaler. Python code decides by such values.

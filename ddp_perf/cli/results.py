@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory
 from ddp_perf.core.metric import METRICS, gated_metrics
 from ddp_perf.errors import did_you_mean
 from ddp_perf.report.terminal.judged_series import series_json, series_text

@@ -19,12 +19,12 @@ from ddp_perf.torch_compat import (
     compiles_by_itself,
     foreach_on_cpu,
 )
-from ddp_perf.worker.counted.compilation import CapturedDryRun, add_compilation
-from ddp_perf.worker.counted.dry import DryRun
 from ddp_perf.worker.counted.lone_group import init_lone_group
 from ddp_perf.worker.counted.makers import note_makers
 from ddp_perf.worker.counted.origin import own_package
-from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.counting.compilation import CapturedDryRun, add_compilation
+from ddp_perf.worker.counting.dry import DryRun
+from ddp_perf.worker.counting.step_recorder import record_step
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext

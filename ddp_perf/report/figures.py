@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
 from ddp_perf.render.units import short_number
-from ddp_perf.report.html.columns import Column, percent_text
+from ddp_perf.report.columns import Column, percent_text
 from ddp_perf.report.rows import CaseRow
 
 _COLUMNS_OF_TABLE = 7  # in 80 columns of text, beside the name of the case

@@ -18,7 +18,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.launch import Structure
 from ddp_perf.torch_compat.internals import set_ddp_rate
-from ddp_perf.worker.counted.structure import ddp_logging
+from ddp_perf.worker.counting.structure import ddp_logging
 from ddp_perf.worker.probe.communication import communication_s
 from ddp_perf.worker.probe.host_reads import count_host_reads
 from ddp_perf.worker.probe.phases import BETWEEN, WAITING, Interval, PhaseClock
