@@ -19,18 +19,16 @@ import msgspec
 from benchmarks.attribution_causes import BY_NAME, UNCHANGED, InjectedCause
 from benchmarks.attribution_session import EXPLAIN_BUDGET_S, read_recording
 from ddp_perf.baselines.save import merge, refusal, too_noisy
-from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.baseline import LEAST_SESSIONS, Baseline
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.core.metric_history import LEAST_SESSIONS
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.text import interval_text
+from ddp_perf.core.verdict import Explanation, Outcome
+from ddp_perf.selftest.curve import interval_text
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 from tests.builders import FakeLauncher
 from tests.suites import make_bench
 

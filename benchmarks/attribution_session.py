@@ -31,8 +31,7 @@ from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.measure.environment import describe_environment
 from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.measure.rounds import interleave, run_plan
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.results_file import ResultsFile, read_results
+from ddp_perf.session.result import ResultsFile, SuiteResult, read_results
 from ddp_perf.session.store_baseline import new_sessions
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.stats.summary import summaries_of

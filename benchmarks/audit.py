@@ -25,24 +25,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.gate_audit import GateAudit
+from ddp_perf.core.verdict import GateAudit
 from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.sources import Project
-from ddp_perf.history.audits import audit_lines, audit_sentence
-from ddp_perf.session.audit.draw import HiddenSlowDown, draw_slow_down
-from ddp_perf.session.gate_audit import AuditRequest, run_audit
-from ddp_perf.session.measure.bench import Bench, Policy
-from ddp_perf.session.measure.code import SessionCode, no_packages
+from ddp_perf.duel.touched import Project
+from ddp_perf.history.text import audit_lines, audit_sentence
+from ddp_perf.session.gate_audit import AuditRequest, HiddenSlowDown, draw_slow_down, run_audit
+from ddp_perf.session.measure.rounds import Bench, Policy, SessionCode, no_packages
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append
 from ddp_perf.settle.settling import SettleRequest, Settling
-from ddp_perf.stats.rule.error_rate import alpha_per_metric
-from ddp_perf.stats.rule.two_stages import OF_SESSION
-from ddp_perf.system.code_state import CodeState, tree_of
+from ddp_perf.stats.rule.error_rate import OF_SESSION, alpha_per_metric
+from ddp_perf.system.git import CodeState, tree_of
 from tests.builders import NotedProgress, make_baseline, make_capacity
 from tests.repositories import Repository
 from tests.unit.duel.played_sides import PlayedSide, make_prepared

@@ -21,10 +21,14 @@ import numpy as np
 
 from benchmarks.bounds import Bound, with_interval
 from benchmarks.duel_machines import MODELS, Machine, normal, recordings
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.stats.duel.pair_plan import EQUIVALENCE_ERROR, PairedPlan, plan_pair_looks
-from ddp_perf.stats.duel.pair_power import minimum_detectable
-from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.stats.pairs import (
+    EQUIVALENCE_ERROR,
+    PairedPlan,
+    judge_pairs,
+    minimum_detectable,
+    plan_pair_looks,
+)
 
 TOLERANCE, MOST = 0.05, 24
 FOUND = (0.03, 0.05, 0.10)

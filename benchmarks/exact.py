@@ -29,7 +29,7 @@ import contextlib, sys
 from pathlib import Path
 import msgspec, torch
 from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.launch.forkserver import ForkserverLauncher
 

@@ -23,16 +23,21 @@ from benchmarks.bounds import with_interval
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
-from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import (
+from ddp_perf.scaling.laws import (
     STRONG_ERROR,
     UNSTATED_ERROR,
+    Law,
     ScalingPoint,
+    StepShape,
+    alpha_beta_laws,
+    amdahl,
+    ddp_shape,
+    in_buckets,
     point_of,
     session_points,
+    unknown_shape,
 )
-from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
-from ddp_perf.stats.link.model import Link, Topology, flat
+from ddp_perf.stats.alpha_beta import Link, Topology, flat
 
 BASELINES = Path(__file__).parents[1] / "baselines"
 ONE_LINK = flat(Link(latency_s=1.0, bytes_per_s=1.0))

@@ -13,8 +13,7 @@ from scipy import stats
 from benchmarks.families import LAUNCHES
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
-from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_figures
 
 TOLERANCE, LAUNCH = 0.02, 0.005
 ALPHA = alpha_per_metric(0.01, 20)

@@ -28,9 +28,8 @@ from benchmarks.few_sessions import moderation, moderation_tasks
 from benchmarks.looks import LOOKS_TITLE, looks_tasks, several_looks
 from benchmarks.peers import all_peers
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.rule.inputs import launch_levels, launch_medians
-from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
+from ddp_perf.stats.rule.comparison import launch_levels, launch_medians
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_launches
 
 OURS, WITH_PRIOR = "this gate", "this gate, 20 cases"
 TOLERANCE, ALPHA = 0.02, 0.001

@@ -11,17 +11,15 @@ import math
 import sys
 from pathlib import Path
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
-from ddp_perf.stats.duel.pair_plan import PairedPlan
-from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.stats.pairs import PairedPlan, judge_pairs
 from ddp_perf.stats.summary import step_level
 
 SUITE = Path(__file__).parents[1] / "bench_configs" / "cpu_quick.yaml"

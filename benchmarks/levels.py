@@ -33,10 +33,10 @@ from benchmarks.level_recordings import (
     of_size,
     stolen_day,
 )
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.level import clean_steps, launch_level
 from ddp_perf.stats.rule.judge import judge_figures
+from ddp_perf.stats.summary import clean_steps, launch_level
 
 Figure = Callable[[RecordedLaunch], float]
 TOLERANCE = 0.05

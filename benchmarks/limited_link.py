@@ -22,8 +22,7 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
-from ddp_perf.scaling.points import ScalingPoint, point_of
-from ddp_perf.scaling.shape import Exchange, Piece, StepShape
+from ddp_perf.scaling.laws import Exchange, Piece, ScalingPoint, StepShape, point_of
 
 SIZES = (1, 2, 4, 8, 12, 16)
 LINK_BYTES_PER_S = 6.25e6

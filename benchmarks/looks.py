@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.bounds import Bound, with_interval
 from benchmarks.families import LAUNCHES, SESSIONS, Floats
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.rule.error_rate import next_look
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.looks import next_look
 
 TOLERANCE, ALPHA = 0.02, 0.001
 FALSE_ALARMS = Bound(rate=3 * ALPHA)

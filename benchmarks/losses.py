@@ -21,12 +21,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import LOSS_TOLERANCES, Case, Schedule
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.session.gate.loss import losses_of, losses_to_store
+from ddp_perf.session.gate.exact import losses_of, losses_to_store
 from tests.correctness.one_process import batches_of, comparable, parts_of_ranks
 
 ROOT = Path(__file__).parents[1]

@@ -25,13 +25,12 @@ from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import load_suite
 from ddp_perf.core.case import Case
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.rank_watch import RankWatch
-from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
+from ddp_perf.system.rank_watch import RankWatch, UtilisationWatch
 from ddp_perf.torch_compat import broadcast_buffers_argument
-from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.placement import place
+from ddp_perf.worker.process_group import place
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.steps.protocol import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.timed_steps import Timed, timed_steps
 

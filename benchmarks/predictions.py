@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.bounds import with_interval
 from benchmarks.level_recordings import Sessions, calm_day, neighbours, of_size
 from benchmarks.levels import chosen, tail
-from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
+from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.verdict import OPEN, Outcome, Verdict
 from ddp_perf.stats.rule.judge import judge_figures
 

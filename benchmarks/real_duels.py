@@ -24,12 +24,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.bounds import with_interval
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.duel.result_file import read_duel
-from ddp_perf.duel.values import CaseDuel, Duel, MetricDuel
+from ddp_perf.core.verdict import DuelOutcome, Outcome
+from ddp_perf.duel.values import CaseDuel, Duel, MetricDuel, read_duel
 from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
+from ddp_perf.stats.rule.levels import WIDE_DEFAULT
 from ddp_perf.stats.summary import summarise
 
 ROOT = Path(__file__).parents[1]

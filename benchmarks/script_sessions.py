@@ -14,8 +14,7 @@ import msgspec
 
 from benchmarks.script_values import RealScript
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import SuiteResult, read_results
 
 ROOT = Path(__file__).parents[1]
 _COMMAND = "from ddp_perf.cli.app import app; app()"

@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks import script_stamps
 from benchmarks.script_stamps import ALONE, TURN, WATCHED
 from benchmarks.script_values import RealScript
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.explanation import CauseKind
+from ddp_perf.core.verdict import CauseKind
 
 STEPS, WARMUP, LAUNCHES = 20, 3, 3
 TOLERANCES = {"step_time": 0.1, "tail": None, "efficiency": None, "cpu_time": 0.1}

@@ -30,9 +30,7 @@ from benchmarks.extrapolation import (
     held_out,
     inside_text,
 )
-from ddp_perf.scaling.laws import Law, alpha_beta_laws
-from ddp_perf.scaling.points import STRONG_ERROR, ScalingPoint
-from ddp_perf.scaling.shape import unknown_shape
+from ddp_perf.scaling.laws import STRONG_ERROR, Law, ScalingPoint, alpha_beta_laws, unknown_shape
 
 DATA = Path(__file__).parent / "data" / "strong_scaling.json"
 ERRORS = (0.005, 0.01, 0.015, 0.02, 0.03)

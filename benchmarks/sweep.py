@@ -24,8 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.bounds import Bound, with_interval
-from ddp_perf.duel.sweep.halving import ALPHA
-from ddp_perf.duel.sweep.result import SweepResult, sweep_result
+from ddp_perf.duel.sweep.halving import ALPHA, SweepResult, sweep_result
 from tests.builders import RUNTIME
 from tests.unit.duel.sweep.sweeps import PlayedMachine, run_sweep
 

@@ -27,9 +27,9 @@ from benchmarks.bounds import Bound, with_interval
 from benchmarks.families import Floats
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
-from ddp_perf.stats.rule.judge_sides import judge_sides
-from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
+from ddp_perf.stats.rule.levels import WIDE_DEFAULT
+from ddp_perf.stats.rule.two_sides import judge_sides
 
 TOLERANCE, LAUNCH, LAUNCHES = 0.1, 0.01, 5
 ALPHA = alpha_per_metric(0.01, 18)

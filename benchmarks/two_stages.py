@@ -35,25 +35,20 @@ from benchmarks.two_stage_machines import (
     draw_sessions,
     slowed,
 )
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.metric import metric_spec
-from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
-from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
-from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
-from ddp_perf.stats.duel.pairs_apart import most_apart
-from ddp_perf.stats.pairs import judge_pairs
-from ddp_perf.stats.rule.error_rate import alpha_per_metric
-from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.levels import Mask
-from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
-from ddp_perf.stats.rule.two_stages import (
+from ddp_perf.core.verdict import OPEN, DuelOutcome, Outcome, SessionPrior, Verdict
+from ddp_perf.stats.interval import share_found
+from ddp_perf.stats.pairs import PairedPlan, judge_pairs, most_apart, plan_pair_looks
+from ddp_perf.stats.rule.error_rate import (
     OF_SESSION,
+    alpha_per_metric,
     rate_of_pairs,
     settled_outcome,
     suspicion,
 )
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_figures
+from ddp_perf.stats.rule.levels import WIDE_DEFAULT, Mask
 
 RATE, TOLERANCE, OF_TIME = 0.01, 0.05, 0.75
 LOOKS = plan_pair_looks(24)

@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.published import PublishedRow, PublishedTable

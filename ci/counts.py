@@ -20,10 +20,9 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.baselines.save import determining_work, known_structure
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.baselines.structures import determining_work, known_structure
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher

@@ -15,9 +15,8 @@ from gpu_pace import LARGEST_BATCH, SUITE, Pace
 from gpu_proof_runner import CALIBRATED_S, PACE, PYTHON, Proof, ProofRunner, Reading
 from slow_downs import COMPUTE, ROUNDS, SlowDown
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.session.results_file import read_results
+from ddp_perf.config.loading import Overrides, load_cases
+from ddp_perf.session.result import read_results
 from ddp_perf.system.gpu.gpus import find_gpus
 
 ROOT = Path(__file__).parents[1]

@@ -26,7 +26,7 @@ from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.host import current_commit
-from ddp_perf.system.host.parent_death import die_with_parent
+from ddp_perf.system.host.termination import die_with_parent
 
 PYTHON = sys.executable
 PACE = "pace"  # the proof that the limits of the others follow

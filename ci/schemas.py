@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 
 from ddp_perf.baselines.store import baseline_schema, structure_schema
-from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.loading import suite_schema
 from ddp_perf.duel.bisect.text import bisect_schema
 from ddp_perf.duel.environments.text import environments_schema
 from ddp_perf.duel.sweep.text import sweep_schema
-from ddp_perf.report.duel.json_file import duel_schema
+from ddp_perf.report.directory import duel_schema, work_report_schema
 from ddp_perf.report.terminal.judged_series import series_schema
-from ddp_perf.report.work.directory import work_report_schema
 from ddp_perf.scaling.advice.text import advice_schema
-from ddp_perf.session.results_file import results_schema
+from ddp_perf.session.result import results_schema
 from ddp_perf.traces.text import trace_schema
-from ddp_perf.work.layout import work_schema
+from ddp_perf.work.store import work_schema
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = {

@@ -20,8 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.launch import Collective, LaunchRequest, LaunchResult

@@ -11,11 +11,11 @@ from typing import get_args
 
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import GpuError
-from ddp_perf.report.terminal.outlook import outlook
+from ddp_perf.report.terminal.doctor import outlook
 from ddp_perf.system.capacity import tier_of
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.gpu.nvml import NvmlReader
-from ddp_perf.system.host.host_state import read_host_state
+from ddp_perf.system.host.host import read_host_state
 
 ERROR, USAGE = 3, 4
 

@@ -1,9 +1,12 @@
-"""Errors that a user can fix: each text states what, where and the remedy in one or two lines."""
+"""Errors that a user can fix, and the exit codes of all commands, scripts and strict sessions."""
 
 from __future__ import annotations
 
 import difflib
+import enum
 from collections.abc import Iterable
+
+# Errors that a user can fix: each text states what, where and the remedy in one or two lines.
 
 
 class DdpPerfError(Exception):
@@ -88,3 +91,23 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
     names = list(known)
     everything = f"; there are: {', '.join(names)}" if names else ""
     return did_you_mean(name, names) or everything
+
+
+# The exit codes: one table for all commands, scripts and strict sessions.
+
+
+class ExitCode(enum.IntEnum):
+    """The exit code of a command or a strict session. The table of docs/ci.md says what to do.
+
+    Those that pytest has, too, have its meaning. It is never 2, which pytest and shells have for
+    several ends.
+    """
+
+    GREEN = 0
+    RED = 1  # training got worse, or a result is wrong
+    ERROR = 3  # beside training, as a full disk
+    USAGE = 4  # an argument, or a file that cannot be read
+    NO_TESTS = 5  # were selected
+    UNDECIDED = 75  # EX_TEMPFAIL of sysexits.h: try again; pytest has 6, --max-warnings
+    INTERRUPTED = 130  # by Ctrl-C, as in a shell
+    TERMINATED = 143  # by SIGTERM, as in a shell

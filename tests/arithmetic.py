@@ -16,8 +16,7 @@ import torch
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.core.strategy import HierarchicalHook, PostLocalSgdHook, PowerSgdHook, TopKHook
-from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import BuildContext
+from ddp_perf.workloads.workload import BuildContext, build_workload
 
 Shape = tuple[int, ...]
 HALF = {"fp16": "float16", "bf16": "bfloat16"}

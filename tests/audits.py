@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_perf.core.gate_audit import GateAudit
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import GateAudit, Outcome
 
 
 def make_audit(size: float = 0.04, *, day: int = 1, **changes: Any) -> GateAudit:

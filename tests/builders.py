@@ -10,30 +10,28 @@ from typing import Any
 import msgspec
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.scripts import ScriptSuite
-from ddp_perf.config.suite import Suite
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
+from ddp_perf.config.suite import CollectivesSuite, ScriptSuite, Suite
+from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.launch import (
     Collective,
+    GpuUse,
     LaunchFailure,
     LaunchRequest,
     LaunchResult,
     Placement,
+    RankConditions,
     RankResult,
+    RankUtilisation,
     ScriptFacts,
     Structure,
     Unit,
 )
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.session import TYPICAL_STEP, Session
-from ddp_perf.core.utilisation import GpuUse, RankUtilisation
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult

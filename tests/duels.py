@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
+from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.values import (
     CaseDuel,
     Duel,

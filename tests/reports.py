@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddp_perf.core.explanation import Cause, Explanation
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import Cause, Explanation, Outcome
 from ddp_perf.report.source import ReportSource
 from ddp_perf.session.result import SuiteResult
 from tests.builders import (

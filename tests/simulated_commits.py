@@ -11,9 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ddp_perf.duel.bisect.belief import Suspects
-from ddp_perf.duel.bisect.log import CommitLaunch
-from ddp_perf.duel.bisect.search import Question, Standing, standing
+from ddp_perf.duel.bisect.search import CommitLaunch, Question, Standing, Suspects, standing
 
 RECORDED = Path(__file__).parent / "data" / "unchanged_launches.json"
 Ask = Callable[[Standing], Sequence[int]]

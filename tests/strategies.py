@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
-from ddp_perf.system.host.core_times import CoreTimes
-from ddp_perf.system.host.processes import FamilyCpu
+from ddp_perf.system.host.processes import CoreTimes, FamilyCpu
 from ddp_perf.system.rank_watch import RankReading
 
 FACTORS = st.floats(1e-6, 1e6)

@@ -15,7 +15,7 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.session.measure import suite
-from ddp_perf.session.measure.bench import Bench, Policy
+from ddp_perf.session.measure.rounds import Bench, Policy
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity

@@ -9,12 +9,11 @@ import random
 from collections.abc import Collection, Iterator
 
 from ddp_perf.baselines.save import NewSession, merge
-from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 from tests.builders import make_baseline, make_case, make_environment, make_structure
 

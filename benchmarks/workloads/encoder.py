@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from ddp_perf.workloads.batches import batches
-from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+from ddp_perf.workloads.workload import Batch, BuildContext, Workload, batches
 
 SAMPLES, TOKENS, FEATURES, CLASSES = 4096, 64, 64, 10
 WIDTH, HEADS, BLOCKS = 160, 4, 3

@@ -1,25 +1,147 @@
-"""The rules of ``--save-baseline``: which sessions are stored, and how they are merged."""
+"""The rules of ``--save-baseline``: which sessions are stored, merged, and kept."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
 
-from ddp_perf.baselines.thin import thin
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
-from ddp_perf.core.case import Case
+from ddp_perf.core.baseline import (
+    REFERENCE_SESSIONS,
+    TYPICAL_STEP,
+    Acknowledgement,
+    Baseline,
+    CaseBaseline,
+    CaseStructure,
+    MetricHistory,
+    Rebaseline,
+    Session,
+    are_apart,
+    by_half_day,
+    instant,
+)
+from ddp_perf.core.case import RANKS, Case, Scalar, work_without
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
-from ddp_perf.core.session import Session, are_apart, instant
+from ddp_perf.core.subject import MODELS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
+
+# The sessions of a case that stay, and those that are dropped so that it does not grow for years.
+#
+# The history and version control have the sessions that are dropped.
+
+
+INFORMING = 28  # newest sessions that inform the level and the spread of a metric
+NEWEST = 10  # newest sessions of any verdict
+
+
+def thin(case: CaseBaseline) -> CaseBaseline:
+    """Return the case with the sessions, and the terms of them, that are still read."""
+    histories = [case.history(metric.name) for metric in METRICS]
+    step_time = case.history(STEP_TIME.name)
+    of_terms = step_time.reference_of_terms
+    read = (session for history in histories for session in _read(case, history))
+    marked = _newest_of_slow_nodes(case)
+    kept, with_terms = _launches((*read, *of_terms, *marked)), _launches(of_terms)
+    sessions = list(_with_witnesses(case, kept))
+    if len(of_terms) == len(_not_faster(step_time)) == REFERENCE_SESSIONS:
+        sessions = [
+            one if _launches([one]) <= with_terms else _without_terms(one) for one in sessions
+        ]
+    return msgspec.structs.replace(case, sessions=tuple(sessions))
+
+
+def _without_terms(session: Session) -> Session:
+    """Drop the terms, and the typical step, which is compared with them."""
+    launches = tuple(
+        {name: value for name, value in launch.items() if name != TYPICAL_STEP}
+        for launch in session.launches
+    )
+    return msgspec.structs.replace(session, launches=launches, terms=())
+
+
+def _launches(sessions: Iterable[Session]) -> set[int]:
+    """Return the identities of the launches: sessions of a half-day are merged into one by them."""
+    return {id(launch) for session in sessions for launch in session.launches}
+
+
+def _with_witnesses(case: CaseBaseline, kept: set[int]) -> Iterator[Session]:
+    """Yield what is kept; after a suspect session also the next one that is not suspect.
+
+    That one shows whether the suspect session informs, or was the begin of a regression.
+    """
+    awaited: set[str] = set()  # metrics
+    for session in case.sessions:
+        suspect = {name for name, found in session.verdicts.items() if found is Outcome.SUSPECT}
+        shown = {name for name in awaited - suspect if session.values(name)}
+        if shown or _launches([session]) <= kept:
+            awaited = (awaited - shown) | suspect
+            yield session
+
+
+def _not_faster(history: MetricHistory) -> tuple[Session, ...]:
+    """Return the sessions that set the level as soon as they are enough without faster ones."""
+    not_faster = (
+        session
+        for session in history.at_level
+        if session.verdicts.get(history.metric) is not Outcome.IMPROVEMENT
+    )
+    return tuple(itertools.islice(not_faster, REFERENCE_SESSIONS))
+
+
+def _newest_of_slow_nodes(case: CaseBaseline) -> Iterator[Session]:
+    """Yield the newest session of each node that was slow in it: one for each slow node at most.
+
+    A large fleet may visit a node again after more sessions than are kept.
+    """
+    seen: set[str] = set()
+    for session in reversed(by_half_day(case.sessions_with(STEP_TIME.name))):
+        if (set(session.nodes) - seen) & session.slow_nodes.keys():
+            yield session
+        seen |= set(session.nodes)
+
+
+def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
+    """Yield the sessions that are read to judge the metric, some of them more than once."""
+    sessions = case.sessions_with(history.metric)
+    yield from history.reference
+    yield from _not_faster(history)
+    yield from history.informing[-INFORMING:]
+    yield from _read_of_pool(history)
+    yield from sessions[-NEWEST:]
+    # Of the newest sessions in a row that are slower: the first three REGRESSION, those that are
+    # suspect, and the session before them, without which they would seem to begin earlier.
+    run = history.newest_run
+    if run:
+        by_outcome = [(session.verdicts[history.metric], session) for session in run]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:3]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.SUSPECT]
+        yield from sessions[: len(sessions) - len(run)][-1:]
+
+
+def _read_of_pool(history: MetricHistory) -> Iterator[Session]:
+    """Yield what sets the level of each host that still measures, and the first of each host."""
+    newest = (session.environment.pooled_host for session in history.informing[-INFORMING:])
+    measuring = [host for host in dict.fromkeys(newest) if host is not None]
+    if not measuring:
+        return
+    for host in measuring:
+        yield from history.on_host(host).reference
+    hosts = history.across_hosts()
+    yield from hosts.reference
+    yield from hosts.informing[-INFORMING:]
+
+
+# The rules of ``--save-baseline``: which sessions are stored, and how they are merged.
+
 
 SaveMode = Literal["missing", "append", "accept"]
 FLOPS = "flops"  # of a step: stored beside the metrics, and judged with the structure
@@ -316,3 +438,93 @@ def _first_figures(old: CaseBaseline, session: Session) -> dict[str, float]:
 def _medians(session: Session) -> dict[str, float]:
     names = session.launches[0].keys()
     return {name: statistics.median(session.values(name)) for name in names}
+
+
+# The structures of a suite: which one its file states for a case, and which ones are stored.
+
+
+_DATA = frozenset({"batch_size", "global_batch", "data"})
+
+
+def known_structure(case: Case, shared: Mapping[str, CaseStructure]) -> Structure | None:
+    """Return the structure that the suite's file states for a case, or None.
+
+    The entry of the same work decides; else one of the work that determines the structure, the same
+    batch first, then the smallest number of ranks.
+    """
+    work = case.work()
+    own_entry = [shared[case.id]] if case.id in shared else []
+    for stored in [*own_entry, *shared.values()]:
+        if stored.work == work:
+            return stored.structure
+    determining, batch = determining_work(work), work_without(work, RANKS)
+    alike = [stored for stored in shared.values() if determining_work(stored.work) == determining]
+    nearest = min(
+        alike,
+        key=lambda stored: (work_without(stored.work, RANKS) != batch, stored.work["world_size"]),
+        default=None,
+    )
+    return nearest.structure if nearest is not None else None
+
+
+def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the part of a fingerprint that determines the structure.
+
+    Batch and data are no part of it: the included workloads send none of it. A user's may, as a
+    contrastive loss does, which gathers samples. Ranks reduce whole buckets, whatever their number
+    from two on; but FSDP shards over them, and Top-K gathers from each; a script may do either.
+    Nodes count where a strategy follows them.
+    """
+    irrelevant = set(_DATA) if work.get("workload") in MODELS else set()
+    follows_nodes = work.get("comm_hook.group_size") == "node" or "fsdp.replicate" in work
+    if not follows_nodes:
+        irrelevant.add("nodes")
+    may_share = work.get("strategy") == "fsdp" or "script" in work
+    shares = may_share or "comm_hook.ratio" in work or follows_nodes
+    if not shares and work["world_size"] != 1:
+        irrelevant.add("world_size")
+    return work_without(work, irrelevant)
+
+
+def other_sizes(case: Case, shared: Mapping[str, CaseStructure]) -> list[int]:
+    """Return the other numbers of ranks of which the structure of the same work is stored."""
+    work = work_without(determining_work(case.work()), RANKS)
+    stored_works = [stored.work for stored in shared.values()]
+    alike = [one for one in stored_works if work_without(determining_work(one), RANKS) == work]
+    return sorted({int(one["world_size"]) for one in alike} - {case.world_size})
+
+
+def own_structure(case: Case, stored: CaseBaseline | None) -> Structure | None:
+    """Return the structure of this machine's stored sessions, if they are of the same work."""
+    return stored.structure if stored is not None and is_comparable(stored, case) else None
+
+
+def merge_structures(
+    shared: Mapping[str, CaseStructure],
+    sessions: Sequence[NewSession],
+    baseline: Baseline,
+    *,
+    mode: SaveMode,
+) -> dict[str, CaseStructure]:
+    """Return the structures of the suite's file, with those of the sessions that ``mode`` stores.
+
+    ``missing`` and ``append`` store what the file does not state yet, and ``accept`` what differs.
+    ``baseline`` is this machine's, before the session.
+    """
+    merged = dict(shared)
+    for new in sorted(sessions, key=lambda new: new.case.world_size):
+        case, structure = new.case, new.structure
+        if structure is None or known_structure(case, merged) == structure:
+            continue
+        if mode == "accept" or _is_missing(case, structure, shared, baseline):
+            merged[case.id] = CaseStructure(work=case.work(), structure=structure)
+    return merged
+
+
+def _is_missing(
+    case: Case, structure: Structure, shared: Mapping[str, CaseStructure], baseline: Baseline
+) -> bool:
+    """Return whether the file states nothing, and this machine's sessions nothing else."""
+    if case.id in shared or known_structure(case, shared) is not None:
+        return False
+    return own_structure(case, baseline.cases.get(case.id)) in (None, structure)

@@ -1,37 +1,254 @@
-"""The baseline files: they are read strictly and written atomically, by one writer at a time.
-
-``baselines/<accelerator>.json`` contains the sessions of one accelerator,
-``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine, and
-``baselines/code/<tree>.patch`` what the code of a session had beyond its commit.
-"""
+"""The baseline files: they are read strictly and written atomically, by one writer at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import hashlib
+import json
 import math
+import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
 import msgspec
 
-from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
-from ddp_perf.baselines.writing import check_storable, write_json, writing
 from ddp_perf.core.baseline import (
+    CONTROL,
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
+    TYPICAL_STEP,
     Baseline,
+    CaseBaseline,
     CaseStructure,
+    Session,
     StructureBaseline,
+    instant,
 )
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.session import CONTROL, TYPICAL_STEP, instant
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.render.units import counted
-from ddp_perf.system.files import replace_file
-from ddp_perf.system.versioned_json import VersionedJson
+from ddp_perf.system.files import VersionedJson, replace_file
+
+# The layout of a baseline file, in which nothing is repeated that sessions or launches share.
+#
+# Sessions name their environment, and each environment is there once. The commit differs from day
+# to
+# day, so it is with the session, as the name of the tree is. The figures of the launches are lists,
+# one for each metric.
+
+
+Columns = dict[str, tuple[float | None, ...]]  # by name: the figure of each launch that has it
+
+
+class FileSession(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A `Session` in a file."""
+
+    date: str
+    environment: str  # the name of one of the file's
+    commit: str | None = None
+    tree: str | None = None
+    launches: Columns
+    terms: Columns = {}
+    overhead_s: float
+    verdicts: dict[str, Outcome] = {}
+    nodes: tuple[str, ...] = ()
+    slow_nodes: dict[str, str] = {}
+
+
+class FileCase(CaseBaseline, frozen=True, kw_only=True):
+    """A `CaseBaseline` in a file."""
+
+    sessions: tuple[FileSession, ...]  # type: ignore[assignment]
+
+
+class FileBaseline(Baseline, frozen=True, kw_only=True):
+    """A file of ``baselines/``: every case of one accelerator type, by id."""
+
+    schema_version: int = SCHEMA_VERSION
+    environments: dict[str, Environment] = msgspec.field(default_factory=dict)
+    cases: dict[str, FileCase] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+
+
+def to_file(baseline: Baseline) -> FileBaseline:
+    """Return the baseline as its file has it."""
+    environments: dict[str, Environment] = {}
+    names: dict[int, str] = {}  # by the identity of an environment, which cases share
+
+    def session_in_file(session: Session) -> FileSession:
+        environment = session.environment
+        if id(environment) not in names:
+            shared = msgspec.structs.replace(environment, commit=None, tree=None)
+            names[id(environment)] = environment_name(shared)
+            environments[names[id(environment)]] = shared
+        fields = {
+            **msgspec.structs.asdict(session),
+            "environment": names[id(environment)],
+            "commit": environment.commit,
+            "tree": environment.tree,
+            "launches": columns(session.launches),
+            "terms": columns(session.terms),
+        }
+        return FileSession(**fields)
+
+    cases = {
+        case_id: FileCase(**_with_sessions(case, session_in_file))
+        for case_id, case in baseline.cases.items()
+    }
+    fields = {**msgspec.structs.asdict(baseline), "cases": cases, "environments": environments}
+    return FileBaseline(**fields)
+
+
+def from_file(stored: FileBaseline) -> Baseline:
+    """Return the baseline of a file in which each session names an environment of the file."""
+    environments: dict[tuple[str, str | None, str | None], Environment] = {}
+
+    def session_of(session: FileSession) -> Session:
+        fields = msgspec.structs.asdict(session)
+        name, commit, tree = key = fields["environment"], fields.pop("commit"), fields.pop("tree")
+        if key not in environments:
+            shared = stored.environments[name]
+            environments[key] = msgspec.structs.replace(shared, commit=commit, tree=tree)
+        fields["environment"] = environments[key]
+        fields["launches"] = _rows(session.launches)
+        fields["terms"] = _rows(session.terms)
+        return Session(**fields)
+
+    cases = {
+        case_id: CaseBaseline(**_with_sessions(case, session_of))
+        for case_id, case in stored.cases.items()
+    }
+    fields = {**msgspec.structs.asdict(stored), "cases": cases}
+    del fields["schema_version"], fields["environments"]
+    return Baseline(**fields)
+
+
+def environment_name(environment: Environment | dict[str, Any]) -> str:
+    """Return a name that depends on nothing but the fields, so that it is the same every day."""
+    text = msgspec.json.encode(environment, order="sorted")
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def columns(rows: Sequence[Mapping[str, float]]) -> Columns:
+    """Return the figures of launches by name; None where a launch lacks one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: tuple(row.get(name) for row in rows) for name in names}
+
+
+def _rows(by_name: Columns) -> tuple[dict[str, float], ...]:
+    """Return the figures of each launch."""
+    return tuple(
+        {name: value for name, value in zip(by_name, launch, strict=True) if value is not None}
+        for launch in zip(*by_name.values(), strict=True)
+    )
+
+
+def _with_sessions(case: CaseBaseline, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the fields of a case, each session changed."""
+    return {**msgspec.structs.asdict(case), "sessions": tuple(map(change, case.sessions))}
+
+
+# JSON that is easy to review: keys are sorted, and a value without children is one line.
+
+
+def format_json(value: Any) -> str:
+    """Return the text of a file, with a newline at its end."""
+    return _format(value, "") + "\n"
+
+
+def _format(value: Any, indent: str) -> str:
+    children = list(value.values()) if isinstance(value, dict) else value
+    plain = not any(isinstance(child, dict | list | tuple) for child in _items(children))
+    if not isinstance(value, dict | list | tuple) or plain:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    deeper = indent + " "
+    if isinstance(value, dict):
+        lines = [
+            f"{deeper}{json.dumps(key)}: {_format(value[key], deeper)}" for key in sorted(value)
+        ]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    return "[\n" + ",\n".join(deeper + _format(item, deeper) for item in value) + f"\n{indent}]"
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+# Writers of the files of a directory of baselines: each file whole, by one process at a time.
+
+
+_LOCK_PATIENCE_S = 30
+_LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def writing(directory: Path, path: Path) -> Iterator[None]:
+    """Hold the lock of the directory while ``path`` below it is read, changed and replaced.
+
+    Raises BaselineError for a lock that is held for too long, and for a failed write.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _leave_lock_out_of_git(directory)
+        # Each user of a shared directory can lock it, whoever was the first.
+        with filelock.FileLock(directory / _LOCK, timeout=_LOCK_PATIENCE_S, mode=0o666):
+            yield
+    except filelock.Timeout:
+        raise BaselineError(
+            f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
+            f" if no process is writing, remove {directory / _LOCK}"
+        ) from None
+    except OSError as error:
+        raise BaselineError(
+            f"{path}: cannot be written ({error.strerror}); the old file is untouched"
+        ) from None
+
+
+def check_storable(directory: Path) -> None:
+    """Check that files of the directory could be written now. Nothing is made.
+
+    Raises BaselineError, with the remedy.
+    """
+    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    lock = directory / _LOCK
+    for path, mode in ((place, os.W_OK | os.X_OK), (lock, os.W_OK)):
+        if path.exists() and not os.access(path, mode):
+            raise BaselineError(
+                f"{path}: cannot be written, so no baseline could be stored; make it writable, or"
+                " name another directory by -o ddp_baselines=DIRECTORY"
+            )
+
+
+def write_json(path: Path, content: msgspec.Struct) -> None:
+    """Replace the file by ``content``. The old one stays until the new one is completely there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, format_json(msgspec.to_builtins(content)).encode())
+
+
+def _leave_lock_out_of_git(directory: Path) -> None:
+    """Write a .gitignore with the lock and itself, unless there is one.
+
+    The lock is beside the baselines, which may be on a disk that several machines share.
+    """
+    path = directory / ".gitignore"
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write("/.lock\n/.gitignore\n")
+
+
+# The baseline files: they are read strictly and written atomically, by one writer at a time.
+#
+# ``baselines/<accelerator>.json`` contains the sessions of one accelerator,
+# ``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine, and
+# ``baselines/code/<tree>.patch`` what the code of a session had beyond its commit.
+
 
 _REMEDY = "restore it from version control"
 _ABOUT_TO_BE_NAMED_S = 86_400.0  # between a patch and its session: another process may be there

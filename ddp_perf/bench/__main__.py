@@ -10,11 +10,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_perf.bench.flags import Flags, benchmark_case, parse_flags
-from ddp_perf.bench.position import Position, position_of
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.bench.flags import Flags, Position, benchmark_case, parse_flags, position_of
 from ddp_perf.core.launch import FACTS, LaunchFailure, LaunchRequest, Profiling
-from ddp_perf.errors import ConfigError, DdpPerfError
+from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 
 _REFUSED_S = 10.0  # within which the first rank of the node ends
 _PROFILED_STEPS = 3  # as --ddp-profile
@@ -89,7 +87,7 @@ def _measure(request: LaunchRequest, flags: Flags, position: Position) -> int:
         _note(str(outcome))
         return ExitCode.RED
     if outcome is not None:
-        from ddp_perf.bench.report import report_text
+        from ddp_perf.bench.launch import report_text
 
         print(report_text(request, outcome))
         for fact in FACTS:

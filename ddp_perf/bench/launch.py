@@ -1,8 +1,9 @@
-"""A launch whose ranks something else started: each measures, and rank 0 receives the results."""
+"""A launch whose ranks something else started: each measures, and rank 0 reports the results."""
 
 from __future__ import annotations
 
 import datetime
+import os
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
@@ -11,16 +12,21 @@ import msgspec
 from torch.distributed import HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from ddp_perf.bench.flags import Flags
-from ddp_perf.bench.position import Position, position_on
+from ddp_perf.bench.flags import Flags, Position, position_on
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.supervisor.agreement import check_agreement
-from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.launch.supervisor.postmortem import check_agreement
+from ddp_perf.report.terminal.text import case_summary
+from ddp_perf.stats.summary import summaries_of
+from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host.host import host_name
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.report import Heartbeats
+
+# A launch whose ranks something else started: each measures, and rank 0 receives the results.
+
 
 _T = TypeVar("_T")
 
@@ -141,3 +147,27 @@ def _check_flags(meeting: Meeting, flags: Flags) -> None:
                     f"{name} is {own} on rank {rank}, but {theirs} on rank 0; give torchrun the"
                     " same flags on each node"
                 )
+
+
+# The report of rank 0: the placement of all ranks, the summary block, and the traces.
+
+
+def report_text(request: LaunchRequest, launch: LaunchResult) -> str:
+    """Return the report of a launch, as ``--ddp-summary`` shows a case."""
+    case = request.case
+    measurement = Measurement(case=case, launches=(launch,), failures=())
+    summaries = summaries_of({case.id: measurement})[case.id]
+    text = case_summary(measurement, summaries, accelerator_slug(find_gpus()))
+    return "\n".join([text, *_traces(request, launch)])
+
+
+def _traces(request: LaunchRequest, launch: LaunchResult) -> list[str]:
+    """Return where each rank wrote its trace, with its host if there are several."""
+    if request.profiling is None:
+        return []
+    lines = ["", "traces, for ui.perfetto.dev and ddp-perf trace:"]
+    for rank in launch.ranks:
+        place = rank.placement
+        path = os.path.relpath(request.profiling.file(place.rank))
+        lines.append(f"{path} on {place.host}" if request.case.nodes > 1 else path)
+    return lines

@@ -9,23 +9,17 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from ddp_perf.cli.advise import advise_training
-from ddp_perf.cli.audit import audit
 from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.bisect import bisect
-from ddp_perf.cli.compare import compare
+from ddp_perf.cli.command import CommandGroup
 from ddp_perf.cli.duel import duel
-from ddp_perf.cli.explain import explain
-from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.init import init
-from ddp_perf.cli.inspect import doctor
-from ddp_perf.cli.predict import predict
-from ddp_perf.cli.report import report
-from ddp_perf.cli.results import judge
+from ddp_perf.cli.inspect import audit, doctor, trace
+from ddp_perf.cli.predict import advise_training, predict
+from ddp_perf.cli.results import compare, explain, judge, report
 from ddp_perf.cli.selftest import selftest
 from ddp_perf.cli.sweep import sweep
-from ddp_perf.cli.trace import trace
 from ddp_perf.cli.try_script import ScriptCommand, try_script
 
 app = typer.Typer(

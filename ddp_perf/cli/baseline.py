@@ -15,15 +15,13 @@ import typer
 
 from ddp_perf.baselines.save import SaveMode, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
-from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, CommandGroup, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
-from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import EXACT, STEP_TIME
-from ddp_perf.errors import BaselineError, did_you_mean
+from ddp_perf.errors import BaselineError, ExitCode, did_you_mean
 from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import to_json
-from ddp_perf.report.saved import saving_notes
+from ddp_perf.report.rows import saving_notes
 from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
     diff_text,
@@ -32,9 +30,8 @@ from ddp_perf.report.terminal.baseline import (
     show_text,
 )
 from ddp_perf.session.baseline_diff import diff_baselines
-from ddp_perf.session.gate.acknowledged_values import acknowledged_as_measured
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.gate.exact import acknowledged_as_measured
+from ddp_perf.session.result import SuiteResult, read_results
 from ddp_perf.session.store_baseline import promote as promote_suite
 
 Accelerator = Annotated[

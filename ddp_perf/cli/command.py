@@ -1,16 +1,29 @@
-"""Options that several commands share."""
+"""What commands share: options, exit codes, errors in one line, progress and an early end."""
 
 from __future__ import annotations
 
+import io
+import sys
+import time
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from types import TracebackType
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
+from ddp_perf.core.baseline import TYPICAL_STEP
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME, TARGETS
-from ddp_perf.core.session import TYPICAL_STEP
-from ddp_perf.errors import ConfigError
-from ddp_perf.render.units import parse_duration
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.values import Duel
+from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
+from ddp_perf.render.tables import LiveBar
+from ddp_perf.render.units import counted, describe_duration, milliseconds, parse_duration
+from ddp_perf.session.measure.rounds import LaunchOutcome
+
+# Options that several commands share.
 
 
 def _checked(rate: float) -> float:
@@ -88,3 +101,171 @@ IntraBandwidth = Annotated[
 InterBandwidth = Annotated[
     float | None, typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together.")
 ]
+
+# The end of every command: an exit code, and an error in one line.
+
+
+_WHOLE = 1000  # characters: a line of help is wrapped, and never cut off
+
+
+class CommandGroup(typer.core.TyperGroup):
+    """The commands. An error that a user can correct is one line, not a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help where a command is missing.
+
+        With `no_args_is_help` the help would be the message of an error, which is one line here.
+        """
+        if not args:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by their panels, in the order in which they were added."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None  # it is listed
+            panel = getattr(command, "rich_help_panel", None)
+            rows = panels.setdefault(panel if isinstance(panel, str) else "Commands", [])
+            rows.append((name, command.get_short_help_str(_WHOLE)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+    def main(self, *args: Any, **options: Any) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # in every locale, as JSON requires
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except typer.TyperException as error:
+            code = _refuse(_described(error))
+        except DdpPerfError as error:
+            code = _refuse(str(error))
+        sys.exit(code)
+
+
+def _described(error: typer.TyperException) -> str:
+    """Return the error's message; that of a missing argument with the argument's help."""
+    message = error.format_message()
+    about: str | None = getattr(getattr(error, "param", None), "help", None)
+    if not message.startswith("Missing argument") or not about:
+        return message
+    return f"{message.rstrip('.')}: {about[0].lower()}{about[1:]}"
+
+
+def _refuse(message: str) -> ExitCode:
+    typer.echo(f"ddp-perf: {' '.join(message.split())}", err=True)
+    return ExitCode.USAGE
+
+
+# The early end of a measurement by SIGTERM.
+
+
+class TerminatedError(BaseException):
+    """SIGTERM was received. Like KeyboardInterrupt, this is not an ``Exception``."""
+
+
+def raise_terminated() -> NoReturn:
+    """End what runs, as a handler of SIGTERM."""
+    raise TerminatedError
+
+
+# Progress of a measurement with a time budget: a live bar on a terminal, else some lines.
+
+
+_EVERY_S = 60.0  # between two lines, if stderr is not a terminal
+
+
+def write_line(line: str) -> None:
+    """Write a line on stderr, so that stdout contains only the result."""
+    typer.echo(f"ddp-perf: {line}", err=True)
+
+
+class BudgetProgress:
+    """A bar on stderr, so that stdout contains only the result. The budget begins at once."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.until = time.monotonic() + budget_s
+        self._budget_s = budget_s
+        self._next_line = 0.0
+        self._bar = LiveBar(sys.stderr)
+
+    def __enter__(self) -> BudgetProgress:
+        self._bar.__enter__()
+        self._bar.show(0, self._budget_s, f"{describe_duration(self._budget_s)} left")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.__exit__(kind, error, traceback)
+
+    def launched(self, launches: int) -> None:
+        """Show how many launches are done."""
+        self.show(f"launch {launches} done")
+
+    def show(self, done: str) -> None:
+        """Show what is done, and the time that is left."""
+        now = time.monotonic()
+        left_s = max(0.0, self.until - now)
+        text = f"{done}, {describe_duration(left_s)} left"
+        self._bar.show(self._budget_s - left_s, self._budget_s, text)
+        if not self._bar.is_possible and now >= self._next_line:
+            write_line(text)
+            self._next_line = now + _EVERY_S
+
+
+def describe_progress(duel: Duel) -> str:
+    """Return how many pairs are done, and the outcomes so far."""
+    pairs = sum(len(case.pairs) for case in duel.cases)
+    decided = Counter(case.outcome for case in duel.cases)
+    undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
+    parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
+    if undecided:
+        parts.append(f"{undecided} undecided")
+    launches = sum(len(case.aa) for case in duel.cases)
+    done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
+    return f"{done}: {', '.join(parts)}"
+
+
+# Progress of a known number of launches: a live bar on a terminal, else a line for each.
+
+
+class LaunchProgress:
+    """A bar on stderr, so that stdout contains only the result."""
+
+    def __init__(self, launches: int) -> None:
+        self._launches = launches
+        self._done = 0
+        self._bar = LiveBar(sys.stderr)
+
+    def __enter__(self) -> LaunchProgress:
+        self._bar.__enter__()
+        self._bar.show(0, self._launches, f"launch 1 of {self._launches}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.__exit__(kind, error, traceback)
+
+    def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        """Show how many launches are done, and the typical step of the newest one."""
+        self._done += 1
+        if isinstance(outcome, LaunchFailure):
+            newest = "failed"
+        else:
+            newest = f"{milliseconds(outcome.typical_step_s)} ms a step"
+        text = f"launch {self._done} of {self._launches}: {request.case.id}: {newest}"
+        self._bar.show(self._done, self._launches, text)
+        if not self._bar.is_possible:
+            write_line(text)

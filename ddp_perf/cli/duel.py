@@ -14,32 +14,37 @@ import msgspec
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import AsJson, budget_seconds
-from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.progress import BudgetProgress, describe_progress, write_line
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.cli.command import (
+    AsJson,
+    BudgetProgress,
+    TerminatedError,
+    budget_seconds,
+    describe_progress,
+    raise_terminated,
+    write_line,
+)
+from ddp_perf.config.loading import Overrides
+from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.cases import MatchedCases, match_cases
-from ddp_perf.duel.choice import choice_text, choose_cases, default_budget_s, stored_launch_s
 from ddp_perf.duel.open_sides import open_sides
-from ddp_perf.duel.result_file import result_path, write_duel
 from ddp_perf.duel.run import (
     DEFAULT_FALSE_ALARM_RATE,
     DEFAULT_TOLERANCE,
     DuelRequest,
+    choice_text,
+    choose_cases,
+    default_budget_s,
     run_duel,
+    stored_launch_s,
 )
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sides.preparing import prepare
-from ddp_perf.duel.values import Duel, PreparedSide
-from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
-from ddp_perf.report.duel.directory import write_duel_report
-from ddp_perf.report.duel.json_file import duel_json
+from ddp_perf.duel.sides.preparing import parse_side, prepare
+from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
+from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
+from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.text import duel_text
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.host import check_can_launch
 from ddp_perf.system.host.termination import sigterm_calls
 
 _RESULTS = Path("artifacts/duel")

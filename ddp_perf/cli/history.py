@@ -12,16 +12,13 @@ import typer
 import typer.core
 
 from ddp_perf.cli.command import RESULTS_HELP, AsJson, Metric
-from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.errors import HistoryError, did_you_mean
-from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
-from ddp_perf.history.audits import audit_lines
-from ddp_perf.history.recording import record_of
-from ddp_perf.history.records import SessionRecord, TimeSeries
-from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
+from ddp_perf.errors import ExitCode, HistoryError, did_you_mean
+from ddp_perf.history.records import SessionRecord, TimeSeries, record_of
+from ddp_perf.history.text import audit_lines, case_text, history_json, overview_text, ranges_text
+from ddp_perf.history.trend import CaseHistory, case_history, newest_work
 from ddp_perf.render.tables import wrapped
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 
 
 class ShowByDefault(typer.core.TyperGroup):

@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.config.loading import find_suites
-from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.loading import find_suites, suite_schema
 from ddp_perf.errors import ConfigError
 
 _WORKLOAD = "perf_workload.py"

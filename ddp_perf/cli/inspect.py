@@ -1,17 +1,21 @@
-"""``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement."""
+"""Commands that look at this machine or at files: ``doctor``, ``audit`` and ``trace``."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import AsJson
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.errors import LaunchError
+from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.report.terminal.baseline import Audit, audit_json, audit_text
 from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
@@ -19,13 +23,15 @@ from ddp_perf.report.terminal.doctor import (
     diagnosis_text,
     torch_spoilers,
 )
+from ddp_perf.stats.plausibility import CasesAudit, TableAudit, audit_cases, audit_table
 from ddp_perf.system.checks import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
-from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.gpu.gpus import GpuReader, find_gpus, find_xids
 from ddp_perf.system.gpu.nvml import NvmlReader
-from ddp_perf.system.gpu.reader import GpuReader
-from ddp_perf.system.gpu.xid import find_xids
-from ddp_perf.system.host.host_state import read_host_state
-from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
+from ddp_perf.system.host.host import LAUNCH_REMEDY, launch_obstacle, read_host_state
+from ddp_perf.traces.analysis import analyse_traces
+from ddp_perf.traces.text import trace_json, trace_text
+
+# ``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement.
 
 
 def doctor(
@@ -81,3 +87,74 @@ def _launch_spoiler(error: LaunchError) -> Spoiler:
     if obstacle is not None:
         return Spoiler(what=obstacle, remedy=LAUNCH_REMEDY)
     return Spoiler(what=str(error), remedy="check that torch can be imported")
+
+
+# ``ddp-perf audit [FILE…]``: contradictions among the figures of baseline files.
+
+
+def audit(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE…]", help="Baseline files (default: all in baselines/)."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every figure by arithmetic, and report each contradiction.
+
+    A published figure that contradicts another one of its table is not used by the gate. Measured
+    figures are compared with each other, and with the peak rates of the GPU and of its link.
+
+    \b
+    Exit code:
+      0  no contradiction
+      1  contradictions, each with both figures
+      4  usage: a file that cannot be read
+    """
+    paths = files or sorted(Path("baselines").glob("*.json"))
+    if not paths:
+        raise BaselineError("baselines: there is no baseline file here; name one")
+    tables: list[TableAudit] = []
+    measured: list[CasesAudit] = []
+    for path in paths:
+        if not path.is_file():
+            raise BaselineError(f"{path}: no such file")
+        baseline = BaselineStore(path.parent).load(path.stem)
+        tables += [
+            TableAudit(file=str(path), table=table, contradictions=tuple(audit_table(table)))
+            for table in baseline.published
+        ]
+        if baseline.cases:
+            found = tuple(audit_cases(baseline))
+            cases = len(baseline.cases)
+            measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
+    audit = Audit(tables=tuple(tables), measured=tuple(measured))
+    typer.echo(audit_json(audit) if as_json else audit_text(audit))
+    raise typer.Exit(ExitCode.RED if audit.contradictions else ExitCode.GREEN)
+
+
+# ``ddp-perf trace FILE…``: the use of time in traces of torch.profiler.
+
+
+def trace(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE…", help="Chrome traces, .json or .json.gz, one per rank."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Analyse traces that torch.profiler exported from any run, of several ranks together.
+
+    The report shows computation, communication, memory and idle time of each rank; the overlap
+    ratio and the exposed communication of each step; the longest kernels and collectives; and the
+    straggler, the rank that the others wait for.
+
+    \b
+    Exit code:
+      0  analysed
+      4  usage: a file that is not a trace, or two files of one rank
+    """
+    analysis = analyse_traces(files)
+    if as_json:
+        typer.echo(trace_json(analysis))
+    else:
+        typer.echo(trace_text(analysis, shutil.get_terminal_size().columns))

@@ -1,22 +1,41 @@
-"""``ddp-perf judge RESULTS.json…``: results files judged by stored baselines, oldest first."""
+"""Commands that read results files: ``judge``, ``compare``, ``explain`` and ``report``."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, FalseAlarmRate
 from ddp_perf.core.metric import METRICS, gated_metrics
-from ddp_perf.errors import did_you_mean
+from ddp_perf.errors import ExitCode, did_you_mean
+from ddp_perf.render.tables import wrapped
+from ddp_perf.report.terminal.comparison import (
+    comparison_json,
+    comparison_text,
+    machines_json,
+    machines_text,
+)
 from ddp_perf.report.terminal.judged_series import series_json, series_text
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, rank_lines
+from ddp_perf.report.terminal.table import headline, node_lines
+from ddp_perf.report.terminal.text import explanation_lines
+from ddp_perf.scaling.machines import side_by_side
+from ddp_perf.session.compare_sessions import (
+    ComparedSession,
+    compare_sessions,
+    machine_differences,
+    one_side,
+)
 from ddp_perf.session.gate.judge_again import with_tolerances
 from ddp_perf.session.judge_results import RecordedSession, judge_results
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import SuiteResult, joined_results, read_results
+
+# ``ddp-perf judge RESULTS.json…``: results files judged by stored baselines, oldest first.
 
 
 def judge(
@@ -124,3 +143,159 @@ def _check_gated(tolerances: Iterable[str], sessions: Iterable[RecordedSession])
     for metric in tolerances:
         if metric not in gated:
             raise typer.BadParameter(f"--tolerance {metric}: no case of these files gates it")
+
+
+# ``ddp-perf compare``: the rule of the gate, for results files of two states of the code.
+
+
+_BETWEEN = "vs"
+
+
+def compare(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="OLD.json… [vs] NEW.json…",
+            help="Results of the older code, then of the newer one, each written by pytest"
+            " --ddp-json. Write vs between several of each.",
+        ),
+    ],
+    false_alarm_rate: FalseAlarmRate = 0.01,
+    directory: BaselineDirectory = Path("baselines"),
+    as_json: AsJson = False,
+) -> None:
+    """Judge results of newer code by results of older code, both of one machine.
+
+    One file of each side: ddp-perf compare main.json branch.json. Several sessions of each side
+    show how sessions differ, and so find smaller slow-downs; measure the sides in turn:
+    ddp-perf compare main.json main-2.json vs branch.json branch-2.json
+
+    Results of two machines (other GPUs, another link, another host) are set side by side, without
+    a verdict.
+
+    \b
+    Exit code:
+      0  pass: nothing is slower, and every case was compared
+      1  regression: a slower or failed case, other work, or another structure
+      4  usage: an argument, or files that cannot be read or compared
+      75  undecided, suspect or invalid, a case that is missing in one file, or
+         two machines
+    """
+    old, new = (one_side(_read_side(paths)) for paths in _sides(files))
+    if differences := machine_differences(old, new):
+        found = side_by_side(old, new, differences, BaselineStore(directory))
+        width = shutil.get_terminal_size().columns
+        typer.echo(machines_json(found) if as_json else machines_text(found, width))
+        raise typer.Exit(ExitCode.UNDECIDED)
+    comparison = compare_sessions(old, new, false_alarm_rate=false_alarm_rate)
+    if as_json:
+        typer.echo(comparison_json(comparison))
+    else:
+        typer.echo(comparison_text(comparison, shutil.get_terminal_size().columns))
+    raise typer.Exit(comparison.conclusion.exit_code)
+
+
+def _sides(files: Sequence[Path]) -> tuple[Sequence[Path], Sequence[Path]]:
+    """Return the files before and after "vs", which may be left out between two files."""
+    names = [str(file) for file in files]
+    places = [place for place, name in enumerate(names) if name == _BETWEEN]
+    if not places and len(files) == 2:
+        return files[:1], files[1:]
+    if len(places) == 1 and 0 < places[0] < len(files) - 1:
+        return files[: places[0]], files[places[0] + 1 :]
+    raise typer.BadParameter(
+        f"{' '.join(names)}: which files are older, and which newer? Write: ddp-perf compare"
+        f" OLD.json… {_BETWEEN} NEW.json…"
+    )
+
+
+def _read_side(paths: Sequence[Path]) -> list[ComparedSession]:
+    sessions = []
+    for path in paths:
+        results = read_results(path)
+        sessions.append(
+            ComparedSession(name=str(path), complete=results.complete, suites=results.suites)
+        )
+    return sessions
+
+
+# ``ddp-perf explain RESULTS.json``: the time of each case by its parts, and advice.
+
+
+def explain(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help=RESULTS_HELP)],
+) -> None:
+    """Explain where the time of each case goes, why it became slower, and what would help.
+
+    The results file already contains all of this. Nothing is measured again.
+    """
+    width = shutil.get_terminal_size().columns
+    for suite in read_results(results).suites:
+        typer.echo("\n".join([headline(suite), *_lines(suite, width), ""]))
+
+
+def _lines(suite: SuiteResult, width: int) -> list[str]:
+    if not suite.trains:
+        return ["this suite measures collectives: their steps have no parts"]
+    table = decomposition_table(suite, width)
+    if table is None:
+        return ["no launch profiled its steps; measure again with this version of ddp-perf"]
+    lines = [table]
+    for case_id in suite.summaries:
+        why = suite.explanations.get(case_id)
+        lines_of_case = [
+            *(explanation_lines(why) if why else ()),
+            *rank_lines(suite, case_id),
+            *node_lines(suite, case_id),
+            *advice_lines(suite, case_id),
+        ]
+        lines += ["", case_id, *wrapped(lines_of_case, width)] if lines_of_case else []
+    return lines
+
+
+# ``ddp-perf report RESULTS.json…``: the HTML report of earlier sessions.
+
+
+def report(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS.json…", help=RESULTS_HELP)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory of the files.")
+    ] = Path("artifacts/report"),
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Also show each case's sessions in this history."),
+    ] = None,
+) -> None:
+    """Write the HTML report of a session, and its figures in the formats of other tools.
+
+    Several files are one report, if each has other suites.
+
+    pytest --ddp-report writes the same files when a session ends. Nothing is measured or judged
+    again. The report also shows a self-test of the same machine in artifacts/selftest.
+
+    \b
+    Exit code:
+      0  written
+      4  usage: a file that cannot be read, or written
+    """
+    # Imported here: plotting takes half a second to import, and most commands do not need it.
+    from ddp_perf.report.directory import PAGE, write_report
+    from ddp_perf.report.source import (
+        SELFTEST,
+        ReportSource,
+        audit_lines_for,
+        curve_for,
+        history_points_for,
+    )
+
+    file = joined_results(results)
+    source = ReportSource(
+        suites=file.suites,
+        complete=file.complete,
+        curve=curve_for(file.suites, SELFTEST),
+        sessions=history_points_for(file.suites, history) if history is not None else {},
+        audits=tuple(audit_lines_for(file.suites, history)) if history is not None else (),
+    )
+    session = write_report(output, source)
+    typer.echo(f"{session.status.value}: {session.headline}")
+    typer.echo(f"report: {output / PAGE}")

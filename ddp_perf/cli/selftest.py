@@ -12,25 +12,38 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import FalseAlarmRate, budget_seconds
-from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.progress import BudgetProgress, write_line
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.cli.command import (
+    BudgetProgress,
+    FalseAlarmRate,
+    TerminatedError,
+    budget_seconds,
+    raise_terminated,
+    write_line,
+)
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.errors import ConfigError, ResultsError
+from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import describe_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.selftest.curve import LEAST_TRIALS, PowerCurve, SelftestOutcome
-from ddp_perf.selftest.launches import SelftestRequest, launches_for, run_selftest
-from ddp_perf.selftest.log import SelftestLog, conditions_of
-from ddp_perf.selftest.text import selftest_json, selftest_text
-from ddp_perf.selftest.trials import power_curve
+from ddp_perf.selftest.curve import (
+    LEAST_TRIALS,
+    PowerCurve,
+    SelftestOutcome,
+    selftest_json,
+    selftest_text,
+)
+from ddp_perf.selftest.trials import (
+    SelftestLog,
+    SelftestRequest,
+    conditions_of,
+    launches_for,
+    power_curve,
+    run_selftest,
+)
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.measure.nights import core_of, most_telling_first
@@ -38,7 +51,7 @@ from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.host import check_can_launch
 
 _CONFIGS = Path("bench_configs")
 _EXIT_CODES = {

@@ -11,21 +11,21 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.cli.command import AsJson, budget_seconds
-from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.progress import BudgetProgress, write_line
-from ddp_perf.config.loading import find_suites, load_cases, load_suite
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.cli.command import (
+    AsJson,
+    BudgetProgress,
+    TerminatedError,
+    budget_seconds,
+    raise_terminated,
+    write_line,
+)
+from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.duel.sweep.halving import SweepRun
-from ddp_perf.duel.sweep.knobs import parse_knobs
-from ddp_perf.duel.sweep.result import SweepResult, sweep_result
-from ddp_perf.duel.sweep.servers import EnvironmentLauncher
-from ddp_perf.duel.sweep.settings import Settings, plan_settings
+from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepResult, SweepRun, sweep_result
+from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.duel.sweep.text import sweep_json, sweep_text
-from ddp_perf.errors import ConfigError, ResultsError, nearest_or_all
+from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted
 from ddp_perf.report.terminal.text import describe_launch_failure
@@ -33,7 +33,7 @@ from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.host import check_can_launch
 
 _CONFIGS = Path("bench_configs")
 

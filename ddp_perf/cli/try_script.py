@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,13 +17,14 @@ import msgspec
 import typer
 import typer.core
 
-from ddp_perf.cli.command import AsJson
-from ddp_perf.cli.ending import TerminatedError, raise_terminated
-from ddp_perf.cli.launch_progress import LaunchProgress
-from ddp_perf.cli.progress import write_line
-from ddp_perf.cli.try_file import CONFIGS, check_writable, next_command, write_suite
+from ddp_perf.cli.command import (
+    AsJson,
+    LaunchProgress,
+    TerminatedError,
+    raise_terminated,
+    write_line,
+)
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.common import as_name
 from ddp_perf.config.loading import check_environment, checked_script_suite
 from ddp_perf.config.script_file import (
     StepSamples,
@@ -32,26 +34,80 @@ from ddp_perf.config.script_file import (
     suite_of_script,
     suite_text,
 )
-from ddp_perf.config.scripts import ScriptSuite
-from ddp_perf.core.case import Case
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.config.suite import ScriptSuite, as_name
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure
-from ddp_perf.core.script import BY_OPTIMIZER
-from ddp_perf.errors import ConfigError, LaunchError
+from ddp_perf.core.subject import BY_OPTIMIZER
+from ddp_perf.errors import ConfigError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import counted, parse_duration
-from ddp_perf.report.terminal.script import script_facts
-from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.report.terminal.text import describe_launch_failure, script_facts
 from ddp_perf.report.terminal.unjudged import unjudged_text
 from ddp_perf.session.measure.environment import check_runtime
+from ddp_perf.session.measure.further_launches import measure_unjudged
 from ddp_perf.session.measure.machine import open_machine
-from ddp_perf.session.measure.unjudged import measure_unjudged
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.results_file import results_json
+from ddp_perf.session.result import SuiteResult, results_json
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.host import check_can_launch
+
+# The suite file of a tried script: written for the user, and the command that measures it.
+
+
+CONFIGS = Path("bench_configs")  # where pytest finds suite files
+_TESTS = Path("tests")
+_FIXTURE = "assert_verdict"  # the fixture of every performance test
+
+
+def check_writable(file: Path) -> None:
+    """Make the directory of a new file. Raises ConfigError if it exists, or cannot be written."""
+    if os.path.lexists(file):
+        raise ConfigError(f"--write {file}: it exists already; remove it, or name another file")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise _refused(file, error) from None
+
+
+def write_suite(file: Path, text: str) -> None:
+    """Write a new suite file. Raises ConfigError if it exists by now, or cannot be written."""
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise _refused(file, error) from None
+    typer.echo(f"written: {file}", err=True)
+
+
+def _refused(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"--write {file}: it cannot be written: {error.strerror}")
+
+
+def next_command(file: Path, tier: Tier) -> str:
+    """Return the command that measures a suite file, and stores it as the baseline."""
+    marks = '"perf and cpu"' if tier == "cpu" else "gpu"
+    options = f"-m {marks} {shlex.quote(f'--ddp-config={file}')} --save-baseline"
+    if _has_tests():
+        return f"pytest {options}"
+    return f"ddp-perf init && pytest {_TESTS / 'test_perf.py'} {options}"
+
+
+def _has_tests() -> bool:
+    """Return whether this directory has performance tests."""
+    return any(map(_asserts, [*Path().glob("test_*.py"), *_TESTS.rglob("test_*.py")]))
+
+
+def _asserts(file: Path) -> bool:
+    try:
+        return _FIXTURE in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+# ``ddp-perf try SCRIPT -- ARGUMENTS``: one short run of a training script, and its suite file.
+
 
 _FRAMES = "(These are the frames of your code.)"
 # Fields of a suite in an error, with a list of one number; here they are options.

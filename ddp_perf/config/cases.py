@@ -1,18 +1,107 @@
-"""The cases of a suite: its matrix of batch and world sizes, with its hooks and techniques."""
+"""The cases of a suite: its matrix of sizes with its techniques, and the core of every night."""
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from ddp_perf.config.collectives import CollectivesSuite, collective_cases
-from ddp_perf.config.layout import layout_name, node_count
-from ddp_perf.config.scripts import ScriptSuite, script_cases
-from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
-from ddp_perf.config.techniques import with_technique
+from ddp_perf.config.suite import (
+    NAME_PATTERN,
+    AnySuite,
+    CollectivesSuite,
+    GlobalBatches,
+    ScriptSuite,
+    Suite,
+    collective_cases,
+    layout_name,
+    node_count,
+    script_cases,
+)
+from ddp_perf.config.yaml_file import describe_error
 from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
+from ddp_perf.errors import ConfigError, nearest_or_all
+
+# Techniques: named changes of a suite's options, each with cases of its own beside the base.
+
+
+# The fields that a technique may have: those of a suite, and the one hook in place of a list.
+OPTIONS = (
+    "strategy",
+    "ddp",
+    "fsdp",
+    "comm_hook",
+    "precision",
+    "gradient_accumulation",
+    "activation_checkpointing",
+    "compile",
+    "cuda_graphs",
+    "cudnn_benchmark",
+    "data",
+    "env",
+)
+_OF_A_STRATEGY = ("ddp", "fsdp", "comm_hooks")  # another strategy has none of these
+
+_Suite = TypeVar("_Suite", bound=msgspec.Struct)
+
+
+def with_technique(suite: _Suite, name: str, changes: Any) -> _Suite:
+    """Return the suite, which trains, with the changes of one technique and no other technique.
+
+    The fields of a table, such as ``ddp``, replace those of the suite one by one. If the strategy
+    is another one, the suite's options of its own strategy are left out. Raises ConfigError, with
+    the name of the technique and the field.
+    """
+    _check_names(name, changes)
+    fields: dict[str, Any] = msgspec.to_builtins(suite)
+    if changes.get("strategy", fields["strategy"]) != fields["strategy"]:
+        for option in _OF_A_STRATEGY:
+            fields.pop(option)
+    hooks = fields.get("comm_hooks", [None])[:1]
+    changed = {
+        **fields,
+        "techniques": {},
+        "comm_hooks": [changes["comm_hook"]] if "comm_hook" in changes else hooks,
+        **{
+            option: _merged(fields.get(option), value)
+            for option, value in changes.items()
+            if option != "comm_hook"
+        },
+    }
+    try:
+        return msgspec.convert(changed, type(suite))
+    except msgspec.ValidationError as error:
+        text = describe_error(error, type(suite), changed, prefix=f"techniques.{name}")
+        raise ConfigError(text.replace("comm_hooks[0]", "comm_hook")) from None
+
+
+def _check_names(name: str, changes: Any) -> None:
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ConfigError(
+            f"techniques: {name!r} becomes a part of ids; use letters, digits, dot, dash and"
+            " underscore"
+        )
+    if not isinstance(changes, dict):
+        raise ConfigError(f"techniques.{name}: expected a table of fields, as in precision: bf16")
+    for option in changes:
+        if option not in OPTIONS:
+            raise ConfigError(
+                f"techniques.{name}.{option}: unknown field{nearest_or_all(option, OPTIONS)}"
+            )
+
+
+def _merged(of_suite: Any, value: Any) -> Any:
+    if isinstance(of_suite, dict) and isinstance(value, dict):
+        return {**of_suite, **value}
+    return value
+
+
+# The cases of a suite: its matrix of batch and world sizes, with its hooks and techniques.
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,3 +303,29 @@ def _values(options: msgspec.Struct) -> list[str]:
 def _strategy(suite: Suite, world_size: int) -> Strategy:
     """Return the strategy: none for one rank, unless scaling is measured against DDP on it."""
     return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy
+
+
+# The field ``core`` of a suite file: patterns of the ids of the cases that every night gates.
+
+
+def with_core(case: Case, variant: Variant) -> Case:
+    """Return the case with the patterns of its suite that match its id, as the file gives it."""
+    patterns = variant.suite.core
+    if patterns is None:
+        return case
+    name = case.id.removesuffix(variant.ddp_suffix).removesuffix(variant.suffix)
+    return msgspec.structs.replace(case, core=_matching(name, patterns))
+
+
+def check_core(patterns: Sequence[str] | None, cases: Sequence[Case]) -> None:
+    """Raise ConfigError for the first pattern that matches no case of the suite."""
+    ids = [case.id for case in cases]
+    for place, pattern in enumerate(patterns or ()):
+        if not fnmatch.filter(ids, pattern):
+            raise ConfigError(
+                f"core[{place}]: {pattern!r} matches no case{nearest_or_all(pattern, ids)}"
+            )
+
+
+def _matching(name: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(pattern for pattern in patterns if fnmatch.fnmatchcase(name, pattern))

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.config.error_text import describe_error
-from ddp_perf.config.yaml_file import read_yaml
-from ddp_perf.core.cluster import Cluster
+from ddp_perf.config.yaml_file import describe_error, read_yaml
+from ddp_perf.core.environment import Cluster
 from ddp_perf.errors import ConfigError
 
 # Arguments of srun by which a launch gets its nodes and its output: a further one would break it.

@@ -1,32 +1,244 @@
-"""Suite files are read and checked here, and become cases, before anything runs."""
+"""Suite files are read and checked, and become cases, before anything runs; overrides; schema."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ddp_perf.config.cases import Variant, cases_of, hook_name
-from ddp_perf.config.collectives import CollectivesSuite, check_collectives
-from ddp_perf.config.error_text import describe_error
-from ddp_perf.config.layout import check_layout
-from ddp_perf.config.nightly_core import check_core, with_core
-from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.rules import check_constraints
-from ddp_perf.config.script_checks import check_script, check_script_fields, check_script_file
-from ddp_perf.config.scripts import ScriptSuite
-from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
+from ddp_perf.config.cases import (
+    OPTIONS,
+    Variant,
+    cases_of,
+    check_core,
+    hook_name,
+    with_core,
+    with_technique,
+)
+from ddp_perf.config.rules import (
+    check_constraints,
+    check_script,
+    check_script_fields,
+    check_script_file,
+    check_target,
+)
+from ddp_perf.config.suite import (
+    NAME_PATTERN,
+    AnySuite,
+    CollectivesSuite,
+    GlobalBatches,
+    ScriptSuite,
+    Suite,
+    check_collectives,
+    check_layout,
+    takes_batch_size,
+)
 from ddp_perf.config.targets import check_targets, with_targets
-from ddp_perf.config.techniques import with_technique
-from ddp_perf.config.user_workload import check_target
-from ddp_perf.config.yaml_file import read_yaml
-from ddp_perf.core.case import Case
-from ddp_perf.core.data import DATA_FOLDER, has_texts
-from ddp_perf.core.secrets import is_secret_name
-from ddp_perf.core.subject import MODELS
+from ddp_perf.config.yaml_file import describe_error, read_yaml
+from ddp_perf.core.case import LOGGING_VARIABLES, Case, Scalar
+from ddp_perf.core.environment import LauncherName, is_secret_name
+from ddp_perf.core.subject import DATA_FOLDER, MODELS, has_texts
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
+
+# Overrides of the command line. A changed case gets an id of its own.
+
+
+_LEAVE = "; leave the option out, or name such a suite with --ddp-config"
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """Values from the command line. None or empty: keep the value of the suite file."""
+
+    world_sizes: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    hidden_dim: int | None = None
+    num_layers: int | None = None
+    bucket_cap_mb: tuple[float, ...] = ()  # several values are swept
+    steps: int | None = None
+    warmup: int | None = None
+    launches: int | None = None
+    env: tuple[tuple[str, str], ...] = ()  # several values of one name are swept
+    launcher: LauncherName | None = None
+    ranks_per_node: int | None = None  # of a case with more ranks than one node has
+    files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
+
+    @property
+    def model(self) -> dict[str, int]:
+        given = {"hidden_dim": self.hidden_dim, "num_layers": self.num_layers}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def apply_overrides(
+    suites: Sequence[tuple[Path, AnySuite]], overrides: Overrides
+) -> list[tuple[Path, Variant]]:
+    """Return a variant of each suite for each combination of swept values.
+
+    Raises ConfigError for an override that applies to no suite, or leaves nothing to measure.
+    """
+    _check_once(overrides.env)
+    training = [suite for _, suite in suites if isinstance(suite, Suite)]
+    scripts = [suite for _, suite in suites if isinstance(suite, ScriptSuite)]
+    if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
+        if scripts and not training:
+            raise ConfigError(
+                "--ddp-bucket-cap-mb: a script builds DDP itself; leave the option out, and set the"
+                " size by the script's own args"
+            )
+        raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
+    if overrides.batch_sizes and suites and not training:
+        if not scripts:
+            raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
+        if not any(map(takes_batch_size, scripts)):
+            raise ConfigError(f"--ddp-batch-sizes: no script takes {{batch_size}}{_LEAVE}")
+    for name in overrides.model:
+        if suites and not any(_has_argument(suite, name) for suite in training):
+            option = f"--ddp-{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: no selected suite has a model with {name}{_LEAVE}")
+    return [
+        (path, variant) for path, suite in suites for variant in _variants(path, suite, overrides)
+    ]
+
+
+def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant]:
+    if isinstance(suite, Suite):
+        changed = [_override_training(suite, overrides, cap) for cap in _bucket_caps(overrides)]
+    elif isinstance(suite, ScriptSuite):
+        changed = [_override_script(suite, overrides)]
+    else:
+        changed = [_override_collectives(suite, overrides)]
+    warmup, steps = changed[0].suite.warmup, changed[0].suite.steps
+    if warmup >= steps:
+        raise ConfigError(
+            f"{path}: {warmup} warm-ups of {steps} steps leave nothing to measure;"
+            " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
+        )
+    variants = [
+        msgspec.structs.replace(
+            one,
+            env=env,
+            suffix=one.suffix + _suffix(_working(env), suite.env),
+            swept={**_working(env), **one.swept},
+            ranks_per_node=overrides.ranks_per_node,
+        )
+        for one in changed
+        for env in _environments(overrides.env)
+    ]
+    first = variants[0]
+    return [first, *(msgspec.structs.replace(other, first=first) for other in variants[1:])]
+
+
+def _bucket_caps(overrides: Overrides) -> tuple[float | None, ...]:
+    return overrides.bucket_cap_mb or (None,)
+
+
+def _check_once(env: Sequence[tuple[str, str]]) -> None:
+    for name, value in env:
+        if env.count((name, value)) > 1:
+            raise ConfigError(f"--ddp-env {name}={value}: it is given twice; give each value once")
+
+
+def _override_training(suite: Suite, overrides: Overrides, bucket_cap_mb: float | None) -> Variant:
+    """Apply all overrides but the environment, with one of the swept sizes of buckets."""
+    model: dict[str, Scalar] = {
+        name: value for name, value in overrides.model.items() if _has_argument(suite, name)
+    }
+    changes: dict[str, Any] = {"model": {**suite.model, **model}}
+    ddp_suffix = ""
+    bucket: dict[str, Scalar] = {}
+    if bucket_cap_mb is not None and suite.strategy == "ddp":
+        bucket = {"bucket_cap_mb": bucket_cap_mb}
+        ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
+        changes["ddp"] = msgspec.structs.replace(suite.ddp, bucket_cap_mb=bucket_cap_mb)
+    data_suffix = ""
+    if overrides.files and has_texts(suite.workload):
+        changes["data"] = msgspec.structs.replace(suite.data, source="files")
+        data_suffix = _suffix({"data": "files"}, {"data": suite.data.source})
+    if overrides.world_sizes:
+        changes["world_sizes"] = list(overrides.world_sizes)
+    if overrides.batch_sizes:
+        changes["batch_sizes"] = _batches_like(suite, overrides.batch_sizes)
+    changes |= _launching(overrides)
+    return Variant(
+        suite=msgspec.structs.replace(suite, **changes),
+        suffix=_suffix(model, suite.model) + data_suffix,
+        ddp_suffix=ddp_suffix,
+        swept=bucket,
+    )
+
+
+def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatches:
+    """Return these sizes as the suite means its own: of each rank, or of all ranks."""
+    if isinstance(suite.batch_sizes, GlobalBatches):
+        return GlobalBatches(sizes=list(sizes))
+    return list(sizes)
+
+
+def _override_script(suite: ScriptSuite, overrides: Overrides) -> Variant:
+    """Apply the overrides, without a batch size that the script would not get."""
+    changes: dict[str, Any] = _launching(overrides)
+    if overrides.world_sizes:
+        changes["world_sizes"] = list(overrides.world_sizes)
+    if overrides.batch_sizes and takes_batch_size(suite):
+        changes["batch_sizes"] = list(overrides.batch_sizes)
+    return Variant(suite=msgspec.structs.replace(suite, **changes))
+
+
+def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:
+    """Apply the overrides, without world size 1, which is for suites that train."""
+    changes: dict[str, Any] = _launching(overrides)
+    if overrides.world_sizes:
+        changes["world_sizes"] = [size for size in overrides.world_sizes if size > 1]
+    return Variant(suite=msgspec.structs.replace(suite, **changes))
+
+
+def _launching(overrides: Overrides) -> dict[str, int | str]:
+    names = ("steps", "warmup", "launches", "launcher")
+    given = {name: getattr(overrides, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _has_ddp(suite: Suite, overrides: Overrides) -> bool:
+    sizes = overrides.world_sizes or suite.world_sizes
+    return suite.strategy == "ddp" and (suite.denominator == "ddp-1" or max(sizes) > 1)
+
+
+def _has_argument(suite: Suite, name: str) -> bool:
+    if suite.workload in MODELS:
+        return name in MODELS[suite.workload].__struct_fields__
+    return name in suite.model
+
+
+def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    values: dict[str, list[str]] = {}
+    for name, value in assignments:
+        values.setdefault(name, []).append(value)
+    for name in LOGGING_VARIABLES & values.keys():
+        if len(values[name]) > 1:
+            raise ConfigError(
+                f"--ddp-env {name}: it only changes what is logged, so its values are not compared;"
+                " give one of them"
+            )
+    return [
+        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
+    ]
+
+
+def _working(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables that change the work: the others leave the id of a case as it is."""
+    return {name: value for name, value in env.items() if name not in LOGGING_VARIABLES}
+
+
+def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:
+    """Return the differences from the file as a suffix of the id: ``-hidden_dim=512``."""
+    return "".join(
+        f"-{name}={value}" for name, value in chosen.items() if default.get(name) != value
+    )
+
+
+# Suite files are read and checked here, and become cases, before anything runs.
 
 
 def load_cases(
@@ -276,3 +488,49 @@ def _duplicate(case_id: str, first: Path, second: Path) -> str:
             " of hooks and techniques"
         )
     return f"{second}: case id {case_id!r} is also in {first}; give one of the two a `variant:`"
+
+
+# The JSON Schema of suite files, made from the types that validate them, for editors.
+
+
+def suite_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of suite files, with each workload's model arguments.
+
+    A file with the field ``collectives`` measures these, one with ``script`` runs it; any other
+    file trains a workload.
+    """
+    (training, collectives, script), components = msgspec.json.schema_components(
+        [Suite, CollectivesSuite, ScriptSuite], ref_template="#/$defs/{name}"
+    )
+    models, model_components = msgspec.json.schema_components(
+        MODELS.values(), ref_template="#/$defs/{name}"
+    )
+    definitions = {**components, **model_components}
+    properties = definitions["Suite"]["properties"]
+    properties["techniques"] |= _techniques(properties)
+    definitions["Suite"]["allOf"] = [
+        {
+            "if": {"properties": {"workload": {"const": name}}},
+            "then": {"properties": {"model": model}},
+        }
+        for name, model in zip(MODELS, models, strict=True)
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ddp-perf suite",
+        "if": {"required": ["collectives"]},
+        "then": collectives,
+        "else": {"if": {"required": ["script"]}, "then": script, "else": training},
+        "$defs": definitions,
+    }
+
+
+def _techniques(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the techniques, from that of the suite's fields."""
+    properties = {**properties, "comm_hook": properties["comm_hooks"]["items"]}
+    technique = {
+        "type": "object",
+        "properties": {name: properties[name] for name in OPTIONS},
+        "additionalProperties": False,
+    }
+    return {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": technique}

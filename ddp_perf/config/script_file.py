@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.config.common import as_name
 from ddp_perf.config.formula import SIZES
 from ddp_perf.config.loading import find_suites
-from ddp_perf.config.scripts import ScriptSuite
+from ddp_perf.config.suite import ScriptSuite, as_name
 from ddp_perf.config.yaml_file import read_yaml, yaml_text
 from ddp_perf.errors import ConfigError
 

@@ -1,17 +1,24 @@
-"""YAML files: a duplicate key is refused, and 1e-3 is a number."""
+"""YAML files, and error messages that name the field, the fault and the remedy."""
 
 from __future__ import annotations
 
 import collections
+import json
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 import yaml
 
-from ddp_perf.errors import ConfigError
+from ddp_perf.core.subject import BY_OPTIMIZER
+from ddp_perf.core.target import TARGET_SPECS
+from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
+
+# YAML files: a duplicate key is refused, and 1e-3 is a number.
+
 
 _MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -91,3 +98,128 @@ def line_of_key(path: Path, keys: Sequence[str]) -> int | None:
             return None
         line, node = pair[0].start_mark.line + 1, pair[1]
     return line
+
+
+# Error messages about suite files: the field, the fault and the remedy.
+
+
+# What msgspec calls the types of a YAML file, in words.
+TYPE_NAMES = {
+    "object": "a table of fields",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+_REMEDIES = {
+    "workload": "write one of the suite's own, or module:function",
+    "suite": "use letters, digits, dot, dash and underscore",
+    "sizes": "write whole KiB, MiB or GiB, as in 64KiB",
+    "script": "write a file, as in train.py, or a module, as in package.train",
+    "steps_by": "write optimizer, or module:function",
+}
+_EXAMPLES = {f"targets.{name}": spec.example for name, spec in TARGET_SPECS.items()}
+
+
+def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
+    """Return msgspec's message as ``field: fault; remedy``.
+
+    ``schema`` is the type that ``data`` could not be converted to.
+    """
+    message, _, where = str(error).partition(" - at `")
+    field = where.rstrip("`").partition("$")[2].lstrip(".")
+    if where.startswith("key` in"):
+        return f"{field}: its names must be text; quote them"
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    if unknown:
+        message = f"unknown field{nearest_or_all(unknown[1], _field_names(schema, field))}"
+        field = f"{field}.{unknown[1]}" if field else unknown[1]
+    elif missing:
+        message = "required, but missing"
+        field = f"{field}.{missing[1]}" if field else missing[1]
+    elif message.startswith(("Invalid enum value", "Invalid value")):
+        choices = [str(choice) for choice in _choices(schema, field)]
+        given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
+        message = (
+            f"{given!r} is not one of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
+        )
+    elif "matching regex" in message:
+        message = _REMEDIES.get(_without_index(field), message)
+        if field == "steps_by":
+            message += did_you_mean(data[field], [BY_OPTIMIZER])
+    elif field == "args":
+        message += '; write it as in [--batch-size, "{batch_size}"]'
+    elif (example := _EXAMPLES.get(_without_index(field))) is not None:
+        message = f'{message}; write it as in "{example}"'
+    elif field.endswith("[...]"):
+        field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
+    elif field.startswith("args["):
+        message = _quoted(data["args"][int(field[len("args[") : -1])])
+    message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)
+    full = ".".join(part for part in (prefix, field) if part) or "the file"
+    return f"{full}: {message[0].lower()}{message[1:]}"
+
+
+def _in_words(types: str) -> str:
+    return " or ".join(TYPE_NAMES.get(name, name) for name in types.split(" | "))
+
+
+def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
+    """Find the value of a table of texts that is not a text, as in ``OMP_NUM_THREADS: 2``."""
+    table = data.get(field) if isinstance(data, dict) else None
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if "expected `str`" in message.lower() and not isinstance(value, str):
+            return f"{field}.{name}", f"{value!r} is not a text; quote it: '{value}'"
+    return field, message
+
+
+def _quoted(value: Any) -> str:
+    """Return what is wrong with an argument that YAML read as something else than a text."""
+    text = json.dumps(value, default=str)
+    if isinstance(value, dict) and list(value.values()) == [None]:  # YAML's way to read {name}
+        text = f"{{{next(iter(value))}}}"
+    return f"{text} is not a text; quote it: '{text}'"
+
+
+def _without_index(path: str) -> str:
+    """Return the path without indices: ``sizes`` for ``sizes[0]``."""
+    return re.sub(r"\[.*?\]", "", path)
+
+
+def _structs_at(schema: Any, path: str) -> list[Any]:
+    """Return the struct types at a dotted path: several if the field is a union of structs."""
+    found = [schema]
+    for part in filter(None, _without_index(path).split(".")):
+        fields = [field for struct in found for field in msgspec.structs.fields(struct)]
+        found = [
+            s for field in fields if field.encode_name == part for s in _structs_in(field.type)
+        ]
+    return found
+
+
+def _structs_in(kind: Any) -> list[Any]:
+    """Return the struct types within Annotated, lists and unions."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for argument in get_args(kind) for struct in _structs_in(argument)]
+
+
+def _field_names(schema: Any, path: str) -> list[str]:
+    structs = _structs_at(schema, path)
+    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
+
+
+def _choices(schema: Any, path: str) -> tuple[Any, ...]:
+    """Return the allowed values of a field: those of a Literal, or the tags of a union."""
+    parent, _, name = _without_index(path).rpartition(".")
+    structs = _structs_at(schema, parent)
+    fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}
+    if name not in fields:
+        return tuple(struct.__struct_config__.tag for struct in structs)
+    kind = fields[name]
+    while get_origin(kind) is not Literal and get_args(kind):
+        kind = get_args(kind)[0]
+    return get_args(kind)

@@ -1,21 +1,122 @@
-"""A launch: its request, and its outcome – a result of every rank, or a failure with its rank."""
+"""A launch: its request, its outcome, and what each rank used and was disturbed by."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import CLOCKS, ClockName, GpuLoad, NodeHardware
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.strategy import Strategy
-from ddp_perf.core.utilisation import RankUtilisation
+
+# Disturbances of a launch while it was measured: CPU contention, steal time, heat and others.
+#
+# Most figures are shares of the time. None means unknown: a kernel or a virtual machine that does
+# not report a figure is no proof that nothing happened.
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class RankConditions(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions of one rank: its cores, its GPU and its control group.
+
+    They are read just before and just after the timed loop. The start of a rank is not in them: a
+    quota that throttles the start lengthens no step.
+    """
+
+    stolen: Share | None = None  # steal time, of its cores' time in use
+    foreign: Share | None = None  # CPU contention: waits for a core that others used, of the time
+    slow_clock: Share | None = None  # 1 − clock ÷ base frequency of its cores
+    overheated: bool | None = None  # heat throttled one of its cores
+    # Denied share of the CPU time that the control group wanted: by others' use of its quota, or
+    # by whose use nobody knows.
+    quota: Share | None = None
+    own_quota: Share | None = None  # the same, because the ranks themselves used the quota up
+    memory: Share | None = None  # share of the time in which some process waited for memory
+    own_memory: Share | None = None  # the same, but the ranks themselves filled the memory
+    gpu_heat: Share | None = None  # share of the time in which heat reduced its GPU's clocks
+    gpu_slowed: bool | None = None  # hardware reduced its clocks, after the last step
+    gpu_shared: bool | None = None  # others computed on its GPU
+    gpu_errors: bool | None = None  # memory errors that ECC could not correct
+
+
+def share(part: float, whole: float) -> float:
+    """Return part ÷ whole within 0 and 1, and 0 if `whole` is not positive.
+
+    The kernel counts in ticks, so a quotient may lie a little outside.
+    """
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
+
+
+# The utilisation of a rank: what it used of its cores, its GPU and its network while measured.
+#
+# Each figure is a difference of two counters, or a mean of samples that the driver keeps anyway,
+# over
+# one period: from just before the last warm-ups until just after the last timed step. Nothing is
+# read
+# within it. None means unknown. docs/measuring.md has the source, the cost and the limits of each.
+
+
+class GpuTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one GPU: counters since the driver was loaded, or those of a period."""
+
+    pcie_sent: int | None = None
+    pcie_received: int | None = None
+    nvlink_sent: int | None = None  # over all its links, without protocol overhead
+    nvlink_received: int | None = None
+
+
+class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The use of a rank's GPU by all its processes."""
+
+    busy: Share | None = None  # of the time: some kernel ran, however few of the SMs it used
+    memory_busy: Share | None = None  # of the time: its memory was read or written
+    sm_clock_mhz: float | None = None  # mean
+    memory_used: int | None = None  # bytes after the last step, as nvidia-smi counts them
+    traffic: GpuTraffic = GpuTraffic()
+
+
+class NetworkUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of the interface of the process group, by all processes of the host."""
+
+    interface: str
+    sent: int
+    received: int
+    speed: float | None = None  # of the link, in bytes/s and direction; None: it has none, as lo
+
+
+class RdmaUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of all active ports for RDMA (InfiniBand, RoCE), by all processes of the host."""
+
+    ports: str  # "8 x InfiniBand 400 Gb/sec (4X NDR)"
+    sent: int
+    received: int
+    waited: int | None = None  # ticks in which a port had data and sent none; adapters differ
+    speed: float | None = None  # of all ports together, in bytes/s and direction
+
+
+class RankUtilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """The cores, the network and the GPU that one rank used in the period."""
+
+    period_s: Annotated[float, Meta(gt=0)]
+    cpu_s: float  # CPU time of the rank's process, all threads
+    system_s: float  # the part of it in the kernel
+    loaders_cpu_s: float | None = None  # of its child processes: the workers of its data loader
+    network: NetworkUse | None = None  # only of rank 0, for all ranks: it counts the whole host
+    rdma: RdmaUse | None = None  # as network; only of cases over several nodes
+    gpu: GpuUse | None = None  # None: on the CPU tier
+
+
+# A launch: its request, and its outcome – a result of every rank, or a failure with its rank.
+
 
 _LONG = 0.02  # of a step: a longer wait for a core disturbs it (docs/judging.md has the choice)
 

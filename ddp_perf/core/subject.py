@@ -1,7 +1,4 @@
-"""The arguments of the package's own workloads, as a suite file states them, without torch.
-
-Each struct contains the arguments of the builder of that name in ``ddp_perf.workloads``.
-"""
+"""The subject of a case: a workload with its data, a script as it is, or a collective."""
 
 from __future__ import annotations
 
@@ -9,6 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+# The arguments of the package's own workloads, as a suite file states them, without torch.
+#
+# Each struct contains the arguments of the builder of that name in ``ddp_perf.workloads``.
+
 
 Size = Annotated[int, Meta(ge=1)]
 TextDataset = Literal["ag_news", "imdb"]
@@ -133,3 +135,113 @@ MODELS: dict[str, type[msgspec.Struct]] = {
 }
 # Workloads that need a package of the optional extra `models`.
 PACKAGES: dict[str, str] = {"distilbert": "transformers", "resnet50": "transformers"}
+
+# The source of a case's batches.
+
+
+DATA_FOLDER = "DDP_PERF_DATA"  # the environment variable that names the folder of real texts
+Source = Literal["synthetic", "files"]
+
+
+class DataOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the data. Default: one batch of random samples, made on the device beforehand."""
+
+    num_workers: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="Measure data loading: every step takes its batch from a DataLoader with"
+            " so many worker processes (0: it loads in the rank itself). null: one batch, made"
+            " before the steps."
+        ),
+    ] = None
+    source: Annotated[
+        Source,
+        Meta(
+            description="files: the published texts in the folder that the environment variable"
+            " DDP_PERF_DATA names; set it, and every suite of texts reads them."
+        ),
+    ] = "synthetic"
+
+    def chosen(self) -> dict[str, int | str]:
+        """Return the options that differ from their default, by name."""
+        default, given = msgspec.structs.asdict(DataOptions()), msgspec.structs.asdict(self)
+        return {name: value for name, value in given.items() if value != default[name]}
+
+
+def has_texts(workload: str) -> bool:
+    """Return whether the workload is one of the package's own and trains on texts."""
+    return workload in MODELS and "dataset" in MODELS[workload].__struct_fields__
+
+
+# A training script that is measured as it is: its file, its arguments, what ends a step.
+
+
+BY_OPTIMIZER = "optimizer"
+
+
+class ScriptRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a script by each rank, as torchrun would run it."""
+
+    script: str  # a path from the root of the project on, as "train.py", or a module
+    args: tuple[str, ...]  # with the sizes of the case
+    # With {world_size} where the suite has it, for the fingerprint: filled in, each number of ranks
+    # would be other work. Empty: the args have none. Of the variables those that have it.
+    args_of_any_ranks: tuple[str, ...] = ()
+    env_of_any_ranks: tuple[tuple[str, str], ...] = ()
+    samples: int  # of a step, over all ranks
+    # What ends a step: the first optimizer that steps, or the return of a "module:function".
+    steps_by: str = BY_OPTIMIZER
+    # Whether it works in a private tree of links, which is removed after the launch.
+    scratch: bool = False
+
+    @property
+    def is_module(self) -> bool:
+        """True if it is run as ``python -m`` does."""
+        return not self.script.endswith(".py")
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its folders and suffix, or the module's name."""
+        return self.script if self.is_module else self.script.rpartition("/")[2][: -len(".py")]
+
+
+# A collective that is measured by itself: its kind, its size, and its calls in a step.
+
+
+CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+FLOAT32 = 4  # bytes of a value
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_MOST_CALLS = 20  # nccl-tests' own number of iterations between two readings of its clock
+_BYTES_PER_STEP = 4 * 2**20
+
+
+class CollectiveStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that consists of calls of one collective on float32 values."""
+
+    kind: CollectiveKind
+    payload: int  # bytes, as nccl-tests counts them: see `ddp_perf.stats.alpha_beta`
+    calls: int  # of a step, one after the other
+
+
+def calls_of(payload: int) -> int:
+    """Return the number of calls in a step: as many as move 4 MiB, at least 1 and at most 20.
+
+    A step must be long for its clock. A CUDA event resolves 0.5 µs and takes a few µs to record,
+    which is too much beside one call of 10 µs.
+    """
+    return max(1, min(_MOST_CALLS, _BYTES_PER_STEP // payload))
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a text such as ``64KiB`` (65536)."""
+    return int(text[:-3]) * _UNITS[text[-3:]]
+
+
+def size_text(size: int) -> str:
+    """Return a size in bytes as text, in the largest unit that gives a whole number: ``64KiB``.
+
+    `size` is a multiple of 1 KiB.
+    """
+    unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
+    return f"{size // _UNITS[unit]}{unit}"

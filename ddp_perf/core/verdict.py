@@ -1,10 +1,16 @@
-"""The verdict of the judge on one metric of one case."""
+"""Verdicts: of the judge on one metric of a case, of a duel and of an audit, and their causes."""
 
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 import msgspec
+
+from ddp_perf.core.case import Tier
+from ddp_perf.core.work import Site
+
+# The verdict of the judge on one metric of one case.
 
 
 class Outcome(str, enum.Enum):
@@ -71,3 +77,180 @@ class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):
     sd: float
     degrees_of_freedom: float
     assumed: bool = False
+
+
+# The explanation of a slower case: causes, each with its share and its evidence.
+
+
+CauseKind = Literal[
+    "compute",
+    "communication",
+    "more communication",
+    "smaller buckets",
+    "other collectives",
+    "lost overlap",
+    "straggler",
+    "slow node",
+    "data",
+    "host",
+    "host sync",
+    "memory",
+    "machine",
+    "unexplained",
+]
+
+
+FigureUnit = Literal["s", "count"]
+
+# The keys of files have the unit, because these contain terms only, which are seconds.
+_KEYS = {"before": "before_s", "after": "after_s", "uncertainty": "uncertainty_s"}
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
+    """The change of one figure of a step, or of a group of terms, against the baseline."""
+
+    name: str
+    unit: FigureUnit = "s"
+    before: float
+    after: float
+    # Chance alone causes at most this change, except in one of twenty cases for any group of terms.
+    uncertainty: float
+
+    @property
+    def change(self) -> float:
+        """The difference, after minus before."""
+        return self.after - self.before
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the change is larger than its uncertainty."""
+        return abs(self.change) > self.uncertainty
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause of a longer or shorter step, with its size and its evidence."""
+
+    kind: CauseKind
+    change_s: float
+    share: float  # share of the step's change
+    evidence: tuple[str, ...]
+    rank: int | None = None  # the straggler
+    likely: bool = False  # the largest change, but chance may explain it
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The explanation of one case that became slower."""
+
+    case_id: str
+    step_change_s: float
+    causes: tuple[Cause, ...]  # the largest first
+    terms: tuple[Delta, ...]
+    launches: int  # launches of this session that it uses
+
+
+# An audit of the gate: launches that a hidden size slowed, and what the gate called them.
+
+
+Stage = Literal["sessions", "pairs"]  # stored sessions, or pairs of launches beside them
+
+
+class GateAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """The audit at the end of one session. It is no session, and its verdict none of the night."""
+
+    date: str  # ISO 8601, UTC
+    suite: str
+    case_id: str
+    tier: Tier
+    accelerator: str  # the key that names its baseline file
+    host: str
+    commit: str | None  # of the audited code
+    torch: str
+    seed: int  # draws the case and the size
+    size: float  # 0.05: the step was slowed by 5 %; 0: it was not slowed
+    tolerance: float  # of the step time: less is not meant to be red
+    outcome: Outcome  # the worst of the case's metrics
+    ratio: float | None  # of the step time that was found
+    interval: tuple[float, float] | None  # of the ratio, 99 % or as the pairs have it
+    stage: Stage  # the one that decided
+    seconds: float  # of the whole audit
+
+    @property
+    def is_found(self) -> bool:
+        """True if the gate called it slower."""
+        return self.outcome is Outcome.REGRESSION
+
+
+# The verdict of a duel on one metric of one case: side B beside side A.
+
+
+class DuelOutcome(str, enum.Enum):
+    """The possible outcomes: B against A."""
+
+    FASTER = "FASTER"
+    EQUIVALENT = "EQUIVALENT"
+    SLOWER = "SLOWER"
+    UNDECIDED = "UNDECIDED"
+
+
+class PairedVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on pairs of launches, one of each side, and the figures behind it.
+
+    ``ratio`` is B ÷ A of a lower-is-better metric (1.05: B is 5 % slower), and ``interval`` its
+    confidence interval, valid at whichever look the test stopped. ``minimum_detectable`` is the
+    smallest slow-down, as a fraction, that all planned pairs find nine times in ten. ``apart`` of
+    the pairs lie so far from the others that a launch was in a slow mode: they do not count.
+    ``more_pairs`` is about the number of further pairs that would decide it if the ratio and the
+    spread stay the same; None if it is decided, or if no number of up to a thousand would.
+    """
+
+    outcome: DuelOutcome
+    reason: str  # one sentence, without a remedy
+    pairs: int
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    confidence: float | None = None  # of the interval: 0.9 if EQUIVALENT, else 1 − 2 alpha
+    apart: int = 0
+    minimum_detectable: float | None = None
+    more_pairs: int | None = None
+
+
+# The culprit that a search after a red gate finds: a commit, a package or a variable.
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit, package or variable that made a case slower, as far as a search could tell."""
+
+    kind: Literal["commit", "package", "variable"]
+    name: str  # the hash of a commit; "torch 2.12 → 2.13"
+    title: str = ""  # the subject of a commit
+    author: str = ""
+    probability: float
+    ratio: float | None = None  # of the metric, with it ÷ without it; None: nothing was launched
+    interval: tuple[float, float] | None = None  # 95 %
+    launches: int
+    seconds: float
+    why: str  # what the search rests on, without a full stop
+
+
+# The second stage of a session: the code of a stored session ran beside today's.
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of the second stage on one case. Its verdicts are in the suite's findings."""
+
+    reference: str | None  # date of the stored session; None: no stored session has its code
+    label: str = ""  # the same for people, with the commit
+    commit: str | None = None
+    changed: tuple[str, ...] = ()  # since then: files, packages, variables
+    unchanged: bool = False  # nothing that can run again changed: it was not launched
+    # It is red, and its code is that of the newest red session: it was not launched.
+    as_before: bool = False
+    machine: tuple[str, ...] = ()  # of unchanged code: what differs is the machine's
+    pairs: int = 0  # of launches
+    seconds: float = 0.0
+    lines: tuple[Site, ...] = ()  # edited ones that do more; the costliest first
+    causes: tuple[str, ...] = ()  # what a slower case does otherwise, in words
+    searched: bool = False  # the commits since were searched for the one that made it slower
+    culprit: Culprit | None = None  # that the search found; None: it found none, or there was none
+    needed_s: float | None = None  # undecided: the time that would be enough
+    problem: str | None = None  # why it could not be launched, or whose code was taken instead

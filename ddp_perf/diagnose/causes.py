@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ddp_perf.core.explanation import Cause, CauseKind, Delta, Explanation
 from ddp_perf.core.launch import Structure
+from ddp_perf.core.verdict import Cause, CauseKind, Delta, Explanation
 from ddp_perf.render.units import milliseconds
-from ddp_perf.stats.step.attribution import GROUPS, UNEXPLAINED, Attribution
+from ddp_perf.stats.step_change import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: a smaller change is the control's own noise
 _HALF = 0.5  # of a term's change: a cause that explains as much gets all of it

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.config.loading import check_environment, find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, check_environment, find_suites, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.duel.sides.own_script import foreign_script
+from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.duel.sides.preparing import foreign_script
 from ddp_perf.duel.values import MissingSide, PreparedSide, SideCase
 from ddp_perf.errors import ConfigError, nearest_or_all
 from ddp_perf.system.capacity import Capacity, tier_of

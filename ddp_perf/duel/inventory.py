@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 from packaging.utils import canonicalize_name
 
-from ddp_perf.duel.sides.interpreter import output_of
+from ddp_perf.duel.sides.virtual_environment import output_of
 from ddp_perf.errors import SideError
 
 # Ranks import neither: the package is the driver's own on both sides.

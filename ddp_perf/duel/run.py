@@ -3,34 +3,167 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.duel.case_run import CaseRun
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.case_run import CaseRun, explain_slower
 from ddp_perf.duel.cases import MatchedCases
-from ddp_perf.duel.conditions import differences, option_differences, side_conditions
-from ddp_perf.duel.counted import CountDifference, count_both
-from ddp_perf.duel.edits import WatchedTree
-from ddp_perf.duel.explained import explain_slower
-from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.room import (
-    check_room,
-    has_room_for_pairs,
-    most_pairs,
-    one_to_leave_out,
+from ddp_perf.duel.open_sides import (
+    CountDifference,
+    OpenSide,
+    count_both,
+    differences,
+    option_differences,
+    side_conditions,
 )
-from ddp_perf.duel.values import CaseDuel, Duel, MissingSide, SideConditions, SideName
-from ddp_perf.errors import BudgetError
-from ddp_perf.render.units import describe_duration
-from ddp_perf.stats.duel.yardstick import CALIBRATION_LAUNCHES
+from ddp_perf.duel.touched import imported_by
+from ddp_perf.duel.values import (
+    CaseDuel,
+    Duel,
+    MissingSide,
+    PreparedSide,
+    SideCase,
+    SideConditions,
+    SideName,
+)
+from ddp_perf.errors import BudgetError, SideError
+from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.session.measure.nights import most_telling_first
+from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
+from ddp_perf.stats.pairs import CALIBRATION_LAUNCHES, plan_pair_looks
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity
+
+# Edits of the user's tree while it is measured: its launches before and after do not compare.
+
+
+class WatchedTree:
+    """The files that ranks import or run from the user's tree, as they were at the beginning.
+
+    If the tree is on both sides, an edit changes both alike, and nothing is watched.
+    """
+
+    def __init__(self, a: PreparedSide, b: PreparedSide, cases: Sequence[SideCase]) -> None:
+        watched = [side for side in (a, b) if side.side.kind != "revision" and a.root != b.root]
+        self._before = {
+            (side.side.name, side.side.label, path): _digest(path)
+            for side in watched
+            for path in _sources(side, cases)
+        }
+
+    def check(self) -> None:
+        """Raise SideError if a file was edited since."""
+        for (name, label, path), digest in self._before.items():
+            if _digest(path) != digest:
+                raise SideError(
+                    f"side {name} ({label}): {path.name} was edited while it was measured, so"
+                    " that its launches do not compare; run the duel again, or commit and name the"
+                    " revision"
+                )
+
+
+def _sources(side: PreparedSide, cases: Sequence[SideCase]) -> set[Path]:
+    own = [case.of(side.side.name) for case in cases]
+    found = imported_by(own, side.import_paths, side.root)
+    return {path for imported in found.values() for path in imported.files}
+
+
+def _digest(path: Path) -> bytes | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError:  # a module that is not there, and may be added
+        return None
+
+
+# The room that a time budget has for the pairs of a duel.
+
+
+FIRST_LOOK = plan_pair_looks(1000)[0]  # pairs before the first verdict
+MARGIN = 1.2  # of a suggested budget: launches do not all take equally long
+
+
+def one_to_leave_out(
+    runs: Sequence[CaseRun], spare: Sequence[str], *, budget_s: float, spent_s: float
+) -> str | None:
+    """Return the id of a spare case to leave out, so that the others have room; None if all have.
+
+    It is one that has no room by itself, or else the first one. The last case is not left out.
+    """
+    rest = {run.id: rest_s(run) for run in runs if run.is_open}
+    left_s = budget_s - spent_s
+    candidates = [name for name in spare if name in rest]
+    if len(rest) < 2 or not candidates or sum(rest.values()) <= left_s:
+        return None
+    return next((name for name in candidates if rest[name] > left_s), candidates[0])
+
+
+def has_room_for_pairs(run: CaseRun, *, budget_s: float, spent_s: float) -> bool:
+    """Return whether there is room for the calibration and two pairs, which are fewer than a look.
+
+    True also before its first launch.
+    """
+    calibration_s = (CALIBRATION_LAUNCHES - len(run.duel.aa)) * (run.launch_s or 0.0)
+    return spent_s + calibration_s + 2 * run.pair_s <= budget_s
+
+
+def check_room(runs: Sequence[CaseRun], *, budget_s: float, spent_s: float) -> None:
+    """Raise BudgetError if the calibration and the first look at all cases take too long.
+
+    It names the budget, or how many cases, that would do. A case that was not launched yet takes no
+    time here, so that the error is raised as soon as it is certain.
+    """
+    rest = {run.id: rest_s(run) for run in runs if run.is_open}
+    known = [seconds for seconds in rest.values() if seconds]
+    if not known or spent_s + sum(known) <= budget_s:
+        return
+    need = spent_s + len(rest) * sum(known) / len(known)
+    needed_s = _suggested(need)
+    text = (
+        f"the budget of {describe_duration(budget_s)} has no room for the calibration and"
+        f" {FIRST_LOOK} pairs of {counted(len(rest), 'case')}, which take about"
+        f" {describe_duration(need)}: raise it to {needed_s:g}s"
+    )
+    cheapest = min((name for name in rest if rest[name]), key=rest.__getitem__)
+    if len(rest) > 1 and spent_s + rest[cheapest] <= budget_s:
+        text += f", or compare fewer cases, such as {cheapest}"
+    raise BudgetError(text, needed_s=needed_s)
+
+
+def rest_s(run: CaseRun) -> float:
+    """Return the seconds that a case takes up to its first look; 0 before its first launch."""
+    if run.launch_s is None:
+        return 0.0
+    return (CALIBRATION_LAUNCHES - len(run.duel.aa)) * run.launch_s + FIRST_LOOK * run.pair_s
+
+
+def most_pairs(run: CaseRun, runs: Sequence[CaseRun], left_s: float) -> int:
+    """Return the number of pairs of a case that there is room for.
+
+    All others are taken to be decided at the first look, as most are: a plan of too many pairs
+    costs a duel little that ends before them, and one of too few leaves the rest of its time.
+    """
+    others = sum(FIRST_LOOK * other.pair_s for other in runs if other.is_open and other is not run)
+    return max(FIRST_LOOK, int((left_s - others) / run.pair_s)) if run.pair_s else FIRST_LOOK
+
+
+def _suggested(seconds: float) -> float:
+    return 30.0 * math.ceil(MARGIN * seconds / 30)
+
+
+# The run of a duel: calibration, then blocks of pairs until each case is decided.
+
 
 DEFAULT_BUDGET_S = 180.0
 DEFAULT_TOLERANCE = 0.05
@@ -266,3 +399,80 @@ class _DuelRun:
     def _single_of(self, run: CaseRun) -> CaseDuel | None:
         single = self._runs.get(run.single or "")
         return single.duel if single is not None else None
+
+
+# The cases of a duel that nobody named: the most telling ones that its budget has room for.
+#
+# How long a case takes is known by stored sessions, or assumed.
+
+
+_LAUNCHES = CALIBRATION_LAUNCHES + 2 * FIRST_LOOK  # of a case, up to its first look
+# Of a duel whose budget nobody stated. On GPUs a launch is assumed to take 11 s, so that 3 minutes
+# have no room for one case.
+_DEFAULT_S: dict[Tier, float] = {"cpu": 180.0, "gpu": 600.0}
+
+
+def default_budget_s(matched: MatchedCases) -> float:
+    """Return the seconds of a duel of these cases if nobody states them, by their tier."""
+    return _DEFAULT_S[matched.cases[0].b.tier]
+
+
+def choose_cases(
+    matched: MatchedCases,
+    *,
+    budget_s: float,
+    launch_s: Callable[[Case], float],
+    fits: Callable[[Case], bool],
+) -> MatchedCases:
+    """Return the cases that the budget has room for, at least one; the others are left out.
+
+    ``launch_s`` is what a launch of a case is expected to take. What this machine cannot run is
+    left out, too, instead of missing.
+    """
+    sides = {one.b.key: one for one in matched.cases}
+    telling = most_telling_first([one.b for one in matched.cases], fits)
+    order = [sides[case.key] for case in telling]
+    spent_s, chosen = 0.0, list[SideCase]()
+    for case in order:
+        spent_s += _LAUNCHES * launch_s(case.b)
+        if chosen and spent_s > budget_s:
+            break
+        chosen.append(case)
+    ids = {case.id for case in chosen}
+    reason = f"the budget of {describe_duration(budget_s)} has no room for it"
+    return msgspec.structs.replace(
+        matched,
+        cases=tuple(case for case in matched.cases if case.id in ids),
+        missing=tuple(one for one in matched.missing if not one.unfit),
+        left_out=(
+            *(MissingSide(case_id=c.id, reason=reason) for c in order if c.id not in ids),
+            *(one for one in matched.missing if one.unfit),
+        ),
+        spare=tuple(case.id for case in reversed(chosen)),
+    )
+
+
+def stored_launch_s(store: BaselineStore, capacity: Capacity) -> Callable[[Case], float]:
+    """Return what a launch of a case takes by this machine's stored sessions, or is assumed to."""
+    baselines: dict[Tier, Baseline] = {}
+
+    def seconds(case: Case) -> float:
+        if case.tier not in baselines:
+            baselines[case.tier] = stored_baseline(store, capacity, case.tier)
+        return expected_launch_s(case, baselines[case.tier])
+
+    return seconds
+
+
+def choice_text(matched: MatchedCases, budget_s: float) -> str | None:
+    """Return which cases were chosen, and why; None if none was left out for want of time."""
+    unchosen = [one for one in matched.left_out if not one.unfit]
+    if not unchosen:
+        return None
+    names = ", ".join(reversed(matched.spare))
+    return (
+        f"{describe_duration(budget_s)} have room for {len(matched.cases)} of"
+        f" {counted(len(matched.cases) + len(unchosen), 'case')}, by the launches that are stored,"
+        " or else assumed. Chosen from the core of the suites, one of each before a second:"
+        f" {names}"
+    )

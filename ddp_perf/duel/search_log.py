@@ -13,7 +13,7 @@ import msgspec
 from ddp_perf.core.case import Scalar
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.units import field_changes
-from ddp_perf.system.versioned_json import VersionedJson
+from ddp_perf.system.files import VersionedJson
 
 SCHEMA_VERSION = 1
 Conditions = dict[str, Scalar | None]

@@ -1,18 +1,233 @@
-"""The cases of which changed files can change a step: the others need no duel.
-
-A case is left out only if it is certain that nothing it reads has changed. All that its workload
-or script may import is searched in the source, without running it; what the source leaves open
-counts as changed.
-"""
+"""The cases of which changed files can change a step, found without running anything."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import fnmatch
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import msgspec
+
+from ddp_perf.config.loading import find_suites, suite_file
+from ddp_perf.config.yaml_file import read_yaml
+from ddp_perf.core.case import Case
+from ddp_perf.core.subject import BY_OPTIMIZER, PACKAGES, ScriptRun
+from ddp_perf.errors import ConfigError, SideError
+from ddp_perf.launch.rank_packages import RANK_PACKAGES
+from ddp_perf.system.git import of_directory
+from ddp_perf.system.packages import versions_behind
+
+# The files of a project that a module or script may import, found without running it.
+
+
+_DYNAMIC = {"import_module", "__import__"}
+_RUNNING = {"exec", "run_path", "run_module", "spec_from_file_location"}
+_PACKAGE = "ddp_perf"  # ranks run its code, whatever they train
+_LIBRARIES = tuple(Path(sysconfig.get_paths()[n]) for n in ("stdlib", "purelib", "platlib"))
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The files under a directory that a module or a script may import."""
+
+    files: frozenset[Path]  # also where a module would be, but is not: one may be added or removed
+    unknown: str | None = None  # the first place where the source leaves open what is imported
+    external: frozenset[str] = frozenset()  # top-level modules that are imported from elsewhere
+
+
+def imported_files(module: str, import_paths: Sequence[str], repository: Path) -> Imported:
+    """Return the files in ``repository`` that importing ``module`` may read.
+
+    Each import counts, also one in a function or after ``try``. ``import_paths`` is where ranks
+    search first; every one of them is searched, so that a file that hides another one counts.
+    """
+    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    finder.need(module)
+    if not finder.parsed:
+        finder.unknown = finder.unknown or f"{module} is not a source file of the project"
+    return finder.found()
+
+
+def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Path) -> Imported:
+    """Return the files in ``repository`` that a run of the script may read: itself, and imports.
+
+    As in a rank, a file is searched in ``import_paths``, and what it imports in its own folder
+    first. See ``imported_files``.
+    """
+    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    if run.is_module:
+        finder.need(run.script)
+        finder.need(f"{run.script}.__main__")
+    else:
+        finder.run([Path(path) / run.script for path in import_paths])
+    if run.steps_by != BY_OPTIMIZER:
+        finder.need(run.steps_by.partition(":")[0])
+    if not finder.parsed:
+        finder.unknown = finder.unknown or f"{run.script} is not a source file of the project"
+    return finder.found()
+
+
+class _Finder:
+    def __init__(self, import_paths: Sequence[Path], repository: Path) -> None:
+        self._repository = repository
+        self._roots = [path for path in import_paths if self._is_own(path)]
+        self._needed: set[str] = set()
+        self.parsed: set[Path] = set()
+        self.files: set[Path] = set()
+        self.unknown: str | None = None
+        self._external: set[str] = set()
+
+    def found(self) -> Imported:
+        return Imported(
+            files=frozenset(self.files),
+            unknown=self.unknown,
+            external=frozenset(self._external),
+        )
+
+    def run(self, places: Sequence[Path]) -> None:
+        """Follow a script, which is the first of these files that exists."""
+        found = next((place.resolve() for place in places if place.is_file()), None)
+        if found is None or not self._is_own(found):
+            return
+        self.files.add(found)
+        self._roots.insert(0, found.parent)
+        self._parse(found)
+
+    def need(self, module: str) -> None:
+        """Follow an absolute import of ``module``, with the packages that contain it."""
+        if module in self._needed or module.split(".")[0] == _PACKAGE:
+            return
+        self._needed.add(module)
+        names = module.split(".")
+        found = [self._follow(root, names) for root in self._roots]
+        if any(found):
+            return
+        if self._add_installed(names[0]):
+            self._follow(self._roots[-1], names)
+        else:
+            self._external.add(names[0])
+
+    def _follow(self, place: Path, names: Sequence[str]) -> bool:
+        """Note each package and module on the way, and return whether there is any."""
+        found = False
+        for name in names:
+            place = place / name
+            found = self._try(place) or found
+        return found
+
+    def _add_installed(self, top: str) -> bool:
+        """Search also where a package of the repository is installed from (``pip install -e``)."""
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError):  # a broken module, or `__main__`
+            return False
+        if spec is None:
+            return False
+        places = [*(spec.submodule_search_locations or [spec.origin or ""])]
+        root = Path(places[0]).resolve().parent
+        if not self._is_own(root) or root in self._roots:
+            return False
+        self._roots.append(root)
+        return True
+
+    def _is_own(self, path: Path) -> bool:
+        """Return whether the directory is the project's, and not one of installed packages."""
+        own = path.is_relative_to(self._repository) and "site-packages" not in path.parts
+        return own and not any(path.is_relative_to(library) for library in _LIBRARIES)
+
+    def _try(self, place: Path) -> bool:
+        """Note the files of a module or package at this place, and follow those that exist."""
+        if not place.is_relative_to(self._repository):
+            return False
+        candidates = (place.with_name(f"{place.name}.py"), place / "__init__.py")
+        self.files |= {*candidates}
+        found = [file for file in candidates if file.is_file()]
+        for file in found:
+            self._parse(file)
+        return bool(found) or place.is_dir()
+
+    def _parse(self, file: Path) -> None:
+        if file in self.parsed:
+            return
+        self.parsed.add(file)
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (SyntaxError, ValueError, OSError):
+            self._leave_open(file, None, "cannot be read")
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self.need(alias.name)
+            elif isinstance(node, ast.ImportFrom):
+                self._follow_from(file, node)
+            elif isinstance(node, ast.Call):
+                self._follow_call(file, node)
+            elif isinstance(node, ast.Attribute) and _is_search_path(node):
+                self._leave_open(file, node, "uses sys.path")
+
+    def _follow_from(self, file: Path, node: ast.ImportFrom) -> None:
+        names = [alias.name for alias in node.names]
+        if node.level == 0:
+            module = node.module or ""
+            self.need(module)
+            for name in names:
+                self._need_star(module) if name == "*" else self.need(f"{module}.{name}")
+            return
+        package = file.parents[node.level - 1]
+        within = node.module.split(".") if node.module else []
+        self._follow(package, within)
+        for name in names:
+            if name == "*":
+                self._take_all(package.joinpath(*within))
+            else:
+                self._follow(package, [*within, name])
+
+    def _need_star(self, module: str) -> None:
+        for root in self._roots:
+            self._take_all(root.joinpath(*module.split(".")))
+
+    def _take_all(self, package: Path) -> None:
+        """Follow each module of a package: its ``__all__`` may name any of them."""
+        for file in sorted(package.glob("*.py")):
+            self._try(file.with_suffix(""))
+
+    def _follow_call(self, file: Path, node: ast.Call) -> None:
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name in _RUNNING:
+            self._leave_open(file, node, f"calls {name}")
+        elif name in _DYNAMIC:
+            constant = node.args[0] if len(node.args) == 1 and not node.keywords else None
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                self.need(constant.value)
+            else:
+                self._leave_open(file, node, "imports a module whose name is computed")
+
+    def _leave_open(self, file: Path, node: ast.expr | None, what: str) -> None:
+        if self.unknown is None:
+            place = file.relative_to(self._repository).as_posix()
+            line = "" if node is None else f":{node.lineno}"
+            self.unknown = f"{place}{line} {what}"
+
+
+def _is_search_path(node: ast.Attribute) -> bool:
+    return node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+
+
+# The cases of which changed files can change a step: the others need no duel.
+#
+# A case is left out only if it is certain that nothing it reads has changed. All that its workload
+# or script may import is searched in the source, without running it; what the source leaves open
+# counts as changed.
+
 
 Kind = Literal["harmless", "source", "data", "everything"]
 
@@ -45,7 +260,6 @@ _DOCUMENTS = {
 }
 # Directories whose files only the user's code may read.
 _BESIDE_THE_CODE = {"docs", "doc", "tests", "test", "ci"}
-_PACKAGE = "ddp_perf"  # ranks run its code, whatever they train
 
 
 class CaseSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,3 +357,144 @@ def kind_of(file: str) -> Kind:
 
 def _is_named(path: PurePosixPath, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path.name, pattern) for pattern in patterns)
+
+
+# The files of a project that each case reads.
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's tree: its root, its suite files, and where ranks import from."""
+
+    root: Path
+    suites: tuple[Path, ...]
+    import_paths: tuple[str, ...]
+
+
+def sources_of(
+    cases: Sequence[Case], suites: Sequence[Path], import_paths: Sequence[str], repository: Path
+) -> dict[tuple[str, str], CaseSources]:
+    """Return the sources of each case by its key. ``suites`` are the files that have the cases."""
+    root = repository.resolve()
+    files = {case.suite: suite_file(case.suite, suites) for case in cases}
+    others = [file for folder in {path.parent for path in suites} for file in _suites_in(folder)]
+    imported = imported_by(cases, import_paths, root)
+    return {
+        case.key: CaseSources(
+            suite="" if (suite := files[case.suite]) is None else _from(root, suite),
+            suites=frozenset(_from(root, file) for file in others),
+            workload=case.workload,
+            is_script=case.script is not None,
+            imported=frozenset(_from(root, file) for file in imported[case.suite].files),
+            named=frozenset(_from(root, file) for file in _named(case.script, import_paths)),
+            unknown=imported[case.suite].unknown,
+        )
+        for case in cases
+    }
+
+
+def _suites_in(directory: Path) -> Iterator[Path]:
+    for path in find_suites(directory):
+        with contextlib.suppress(ConfigError, OSError):  # another file of YAML: it may be data
+            content = read_yaml(path)
+            if isinstance(content, dict) and "suite" in content:
+                yield path
+
+
+def imported_by(
+    cases: Iterable[Case], import_paths: Sequence[str], root: Path
+) -> dict[str, Imported]:
+    """Return the files under ``root`` that ranks may import or run, by the name of their suite."""
+    of_suites = {case.suite: case for case in cases}  # all cases of a suite train the same
+    return {name: _imported(case, import_paths, root) for name, case in of_suites.items()}
+
+
+def _imported(case: Case, import_paths: Sequence[str], root: Path) -> Imported:
+    if case.script is not None:
+        return files_of_script(case.script, import_paths, root)
+    module, colon, _ = case.workload.partition(":")
+    if not colon:  # it is a workload of ddp_perf, or a collective
+        return Imported(files=frozenset())
+    return imported_files(module, import_paths, root)
+
+
+def packages_of(
+    cases: Sequence[Case], import_paths: Sequence[str], repository: Path
+) -> dict[str, str]:
+    """Return the versions of the packages that ranks of the cases import, and of what these need.
+
+    The files below ``repository`` are searched for what they import; nothing is run.
+    """
+    imported = imported_by(cases, import_paths, repository.resolve())
+    own = (one.external for one in imported.values())
+    models = {PACKAGES[case.workload] for case in cases if case.workload in PACKAGES}
+    return versions_behind({*RANK_PACKAGES, "numpy", *models}.union(*own))
+
+
+def _named(run: ScriptRun | None, import_paths: Sequence[str]) -> Iterator[Path]:
+    """Yield the places that the arguments of a script may name, as ``a`` and ``--config=a`` do."""
+    for text in () if run is None else run.args:
+        for part in {text, text.partition("=")[2]} - {""}:
+            yield from (Path(path) / part for path in import_paths[:1])
+
+
+def _from(repository: Path, file: Path) -> str:
+    file = file.resolve()
+    inside = file.is_relative_to(repository)
+    return (file.relative_to(repository) if inside else file).as_posix()
+
+
+# The files of a git repository that differ between a commit and the tree as it is.
+
+
+def repository_root(directory: Path) -> Path:
+    """Return the root of the repository that contains the directory. Raises SideError."""
+    return Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
+
+
+def merge_base(directory: Path, revision: str) -> str:
+    """Return the commit from which HEAD and ``revision`` went apart. Raises SideError."""
+    try:
+        return _git(directory, "merge-base", f"{revision}^{{commit}}", "HEAD").strip()
+    except SideError as error:
+        raise SideError(
+            f"{revision} and HEAD have no common commit here; check the name, or fetch the whole"
+            f" history, as with fetch-depth: 0 ({error})"
+        ) from None
+
+
+def changed_files(directory: Path, commit: str) -> tuple[str, ...]:
+    """Return the files that differ between the commit and the tree, from the root on, sorted.
+
+    Uncommitted and untracked files count, ignored ones do not. Both names of a renamed file are
+    there. Nothing in the repository is written. Raises SideError.
+    """
+    root = repository_root(directory)
+    index = root / _git(root, "rev-parse", "--git-path", "index").removesuffix("\n")
+    with tempfile.TemporaryDirectory() as temporary:
+        own = Path(temporary) / "index"  # `git diff` writes it: it must not be the user's
+        if index.exists():
+            shutil.copy2(index, own)  # with its time: files that are not older are read again
+        environ = {"GIT_INDEX_FILE": str(own)}
+        differ = _git(
+            root, "diff", "--name-only", "--no-renames", "-z", commit, "--", environ=environ
+        )
+        new = _git(root, "ls-files", "--others", "--exclude-standard", "-z", environ=environ)
+    return tuple(sorted({*differ.split("\0"), *new.split("\0")} - {""}))
+
+
+def _git(directory: Path, *words: str, environ: Mapping[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *words],
+            env={**of_directory(os.environ), "LC_ALL": "C", **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+    except FileNotFoundError:
+        raise SideError("there is no program git") from None
+    if done.returncode != 0:
+        problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise SideError(f"git {words[0]}: {problem}")
+    return done.stdout

@@ -1,7 +1,8 @@
-"""The values of a duel: its sides, its pairs of launches, and what was found."""
+"""The values of a duel: its sides, its pairs of launches, what was found, and its results file."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Literal
@@ -9,13 +10,17 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
+from ddp_perf.core.verdict import DuelOutcome, Explanation, PairedVerdict
 from ddp_perf.core.work import Site
+from ddp_perf.errors import ResultsError
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.system.files import VersionedJson, replace_file
 from ddp_perf.work.values import WorkChange
+
+# The values of a duel: its sides, its pairs of launches, and what was found.
+
 
 SideName = Literal["A", "B"]  # A is the older, B is judged
 SideKind = Literal["tree", "revision", "env", "python", "packages", "command"]
@@ -199,3 +204,52 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
 def _worst(found: Set[DuelOutcome]) -> DuelOutcome:
     order = (DuelOutcome.SLOWER, DuelOutcome.UNDECIDED, DuelOutcome.FASTER)
     return next((outcome for outcome in order if outcome in found), DuelOutcome.EQUIVALENT)
+
+
+# The results file of a duel: everything that was measured, so that nothing is lost.
+
+
+SCHEMA_VERSION = 1
+
+
+class DuelFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one duel."""
+
+    schema_version: int = SCHEMA_VERSION
+    duel: Duel
+
+
+_FORMAT = VersionedJson(
+    schema=DuelFile,
+    version=SCHEMA_VERSION,
+    kind="the result of a duel",
+    error=ResultsError,
+    remedy="run ddp-perf duel again",
+)
+
+
+def write_duel(path: Path, duel: Duel) -> None:
+    """Replace ``path`` by this duel. Raises ResultsError, which names the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, msgspec.json.encode(DuelFile(duel=duel)))
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def read_duel(path: Path) -> Duel:
+    """Read what `write_duel` wrote.
+
+    Raises ResultsError, which names the file, the field and the remedy.
+    """
+    return _FORMAT.read(path).duel
+
+
+def result_path(directory: Path, duel: Duel) -> Path:
+    """Return a file for a duel, named by the time at which the duel began, that is not there yet.
+
+    Another duel may have begun in the same second.
+    """
+    began = duel.began[:19].replace(":", "")
+    names = (began if number == 1 else f"{began}-{number}" for number in itertools.count(1))
+    return next(path for name in names if not (path := directory / f"{name}.json").exists())

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.analysis import CaseHistory
 from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.text import describe_change, unit_of
+from ddp_perf.history.trend import CaseHistory
 from ddp_perf.system.files import replace_file
 
 # A verdict has a shape and a colour: colour alone is hard to see for some readers.

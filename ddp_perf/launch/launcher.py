@@ -1,13 +1,26 @@
-"""The interface of a launcher. Code above it does not depend on how ranks are started."""
+"""The interface of a launcher, and what launchers share: environment, scratch, collected files."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import contextlib
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
 
+import ddp_perf
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.errors import LaunchError
+from ddp_perf.system.files import replace_file
+
+# The interface of a launcher. Code above it does not depend on how ranks are started.
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,3 +62,178 @@ class Launcher(Protocol):
     def close(self) -> None:
         """End every process that still runs. A second call does nothing."""
         ...
+
+
+# The environment of the processes that import torch: forkservers, and ranks under torchrun.
+
+
+def server_environment(environ: Mapping[str, str], package: Path | None = None) -> dict[str, str]:
+    """Return ``environ`` with the settings that allow the server to be forked.
+
+    ``package`` is the directory from which it imports ddp_perf; None: that of this process.
+
+    The server must import this package, even if it is not installed there. It must stay
+    single-threaded: numpy's OpenBLAS would start a thread per core when it is imported. It must
+    never initialise CUDA: ``torch.cuda.is_available()`` does unless it may use NVML. Ranks must
+    number GPUs as NVML does. Strings have the hashes of every other session, since a workload may
+    iterate over a set; a user's own PYTHONHASHSEED stays.
+    """
+    return {
+        "PYTHONHASHSEED": "0",
+        **environ,
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": package_path(environ, package),
+    }
+
+
+def package_directory() -> Path:
+    """Return the directory from which this process imports ddp_perf."""
+    return Path(ddp_perf.__file__).parents[1]
+
+
+def package_path(environ: Mapping[str, str], package: Path | None = None) -> str:
+    """Return a PYTHONPATH that finds this package first, or the one in the directory."""
+    first = str(package_directory() if package is None else package)
+    return os.pathsep.join(filter(None, [first, environ.get("PYTHONPATH", "")]))
+
+
+def package_alone(package: Path, scratch: Path) -> Path:
+    """Return a directory in ``scratch`` from which ddp_perf can be imported and nothing else.
+
+    The package may be installed beside a torch, which another interpreter would import in the place
+    of its own.
+    """
+    alone = scratch / "package"
+    if not alone.exists():
+        alone.mkdir()
+        (alone / "ddp_perf").symlink_to(package / "ddp_perf")
+    return alone
+
+
+def check_device_order(environ: Mapping[str, str]) -> None:
+    """Raise LaunchError if CUDA would number the GPUs in another order than NVML.
+
+    NVML's readings belong to the GPUs in NVML's order. In another order a mask would choose other
+    GPUs than the user meant, and the figures of rank r would be those of another GPU.
+    """
+    order = environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if order != "PCI_BUS_ID":
+        raise LaunchError(
+            f"CUDA_DEVICE_ORDER={order}: this suite numbers GPUs by their PCI bus ids, as"
+            " nvidia-smi does; unset it, and choose GPUs by CUDA_VISIBLE_DEVICES in that order"
+        )
+
+
+# The scratch directory of servers and ranks, which is removed however the driver ends.
+
+
+# Only directories of this host are removed: some shared file systems keep locks on one host, so a
+# driver on another host would find the directory of a running one without a lock.
+_PREFIX = f"ddp-perf-launches-{socket.gethostname()}-"
+
+
+class ScratchDirectory:
+    """A new directory, locked for the life of this process.
+
+    A driver that is killed cannot remove its directory. So the next driver of the same user
+    removes each directory without a lock: the kernel releases a lock when its process ends.
+    Directories of other users and of other hosts are not touched.
+    """
+
+    def __init__(self) -> None:
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            _remove_if_abandoned(path)
+        self.path, self._lock = _make_locked()
+
+    def close(self) -> None:
+        """Remove the directory with its contents. A second call does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _make_locked() -> tuple[Path, int | None]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                _lock(lock, wait=True)
+            except OSError:  # a file system without locks: no other driver can remove it
+                os.close(lock)
+                return path, None
+            if path.exists():
+                return path, lock
+            os.close(lock)  # another driver removed it before it was locked
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    with contextlib.suppress(OSError):  # locked by its driver, or owned by another user
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(lock).st_uid == os.getuid():
+                _lock(lock, wait=False)
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _lock(descriptor: int, *, wait: bool) -> None:
+    import fcntl  # here, since Windows has none: the package can be imported there
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+# The files of a launch that ran elsewhere: they are read there, and written where they belong.
+#
+# Code that is measured can forge a message of its node, so a name in it is that of a rank's file,
+# and
+# never a path.
+
+
+_NAME = r"\Arank[0-9]+\.(out|json|json\.gz)\Z"
+RankFileName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_NAME)]
+
+
+def with_directories(request: LaunchRequest, records: Path, profiles: Path) -> LaunchRequest:
+    """Return the request with directories of this machine in the place of those of the driver."""
+    profiling = request.profiling
+    if profiling is not None:
+        profiling = msgspec.structs.replace(profiling, directory=str(profiles))
+    return msgspec.structs.replace(
+        request,
+        records=None if request.records is None else str(records),
+        profiling=profiling,
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return the ranks' files in a directory, by name; none if it is not there."""
+    if not directory.is_dir():
+        return {}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if re.search(_NAME, path.name) and path.is_file()
+    }
+
+
+def write_brought(
+    request: LaunchRequest,
+    *,
+    records: Mapping[RankFileName, bytes],
+    profiles: Mapping[RankFileName, bytes],
+) -> None:
+    """Write what was brought into the directories that the request names."""
+    profiling = None if request.profiling is None else request.profiling.directory
+    for directory, found in ((request.records, records), (profiling, profiles)):
+        if directory is None or not found:
+            continue
+        # The outcome is more important than a file that cannot be written.
+        with contextlib.suppress(OSError):
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            for name, data in found.items():
+                replace_file(Path(directory) / name, data)

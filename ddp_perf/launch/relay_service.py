@@ -18,11 +18,9 @@ import msgspec
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.brought import contents, with_directories
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.frames import framed, unframed
-from ddp_perf.launch.protocol import DescribeRequest, RelayAnswer, own_hello
-from ddp_perf.launch.scratch import ScratchDirectory
+from ddp_perf.launch.launcher import ScratchDirectory, contents, with_directories
+from ddp_perf.launch.protocol import DescribeRequest, RelayAnswer, framed, own_hello, unframed
 from ddp_perf.system.host.termination import sigterm_calls
 
 _REQUEST: msgspec.json.Decoder[LaunchRequest | CountRequest | DescribeRequest] = (

@@ -18,12 +18,11 @@ import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.work import CountRequest
-from ddp_perf.launch.protocol import own_hello
-from ddp_perf.launch.pulse import Pulse
+from ddp_perf.launch.protocol import Pulse, own_hello
 from ddp_perf.launch.rank_packages import install_command, missing_here
 from ddp_perf.launch.runtime import read_runtime
-from ddp_perf.system.host.parent_death import adopt_orphans, die_with_parent
 from ddp_perf.system.host.processes import thread_count
+from ddp_perf.system.host.termination import adopt_orphans, die_with_parent
 
 _REQUEST: msgspec.json.Decoder[LaunchRequest | CountRequest] = msgspec.json.Decoder(
     LaunchRequest | CountRequest
@@ -45,7 +44,7 @@ def main(
         sys.exit(f"it lacks what ranks need: {install_command(missing)}")
     # These imports take a second, since they import torch: the guard comes first.
     from ddp_perf.launch.supervisor import supervise
-    from ddp_perf.worker.preload import freeze, preload
+    from ddp_perf.worker.rank_setup import freeze, preload
 
     runtime = read_runtime()
     preload(preloaded)

@@ -9,21 +9,22 @@ import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.cluster import check_cluster
+from ddp_perf.core.environment import check_cluster
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE, metric_spec
 from ddp_perf.errors import DdpPerfError
-from ddp_perf.plugin.arrived import ARRIVED, Arrived
+from ddp_perf.plugin.exit_code import ARRIVED, Arrived
 from ddp_perf.plugin.items import (
     asserted_metric,
     case_of,
+    commands,
     counted_case,
     fixtures_of,
     in_xdist_worker,
     is_counted,
+    refuse_misled_root,
+    session_command,
 )
 from ddp_perf.plugin.options import no_suite_text, read_options
-from ddp_perf.plugin.reproduction import commands, session_command
-from ddp_perf.plugin.rootdir import refuse_misled_root
 from ddp_perf.plugin.session import SESSION, Commands, DdpSession
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.nights import Night

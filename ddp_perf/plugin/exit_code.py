@@ -1,15 +1,20 @@
-"""The exit code of a strict session: why it is not green. Without --ddp-strict nothing changes."""
+"""The exit code of a strict session, and results that arrive from xdist's workers."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import NoReturn
 
+import msgspec
 import pytest
 from _pytest.outcomes import Failed  # pytest.fail.Exception has no type that can be a base
 
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 from ddp_perf.plugin.session import SESSION
+from ddp_perf.work.values import CountedCase
+
+# The exit code of a strict session: why it is not green. Without --ddp-strict nothing changes.
+
 
 _STOPPED = pytest.StashKey[bool]()  # by pytest itself
 
@@ -71,3 +76,42 @@ def _code_of_the_tests(session: pytest.Session, errors: list[str], undecided: in
     if errors:
         return ExitCode.ERROR
     return ExitCode.UNDECIDED if undecided else ExitCode.GREEN
+
+
+# The reports of tests as they arrive: from this process, or from the workers of pytest-xdist.
+#
+# What a worker found is in its reports alone, as attributes that pytest-xdist carries over.
+
+
+COUNTED = pytest.StashKey[CountedCase]()  # of an item
+
+
+class Arrived:
+    """The findings in the reports of a session, beside their outcomes."""
+
+    def __init__(self) -> None:
+        self.undecided = 0  # failures that leave open whether training got worse
+        self.counted: dict[tuple[str, str], CountedCase] = {}  # by suite and case id
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if getattr(report, "ddp_undecided", False):
+            self.undecided += 1
+        if (text := getattr(report, "ddp_counted", None)) is not None:
+            counted = msgspec.json.decode(text, type=CountedCase)
+            self.counted[counted.case.key] = counted
+
+
+ARRIVED = pytest.StashKey[Arrived]()  # of the config
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and call.excinfo is not None and call.excinfo.errisinstance(Undecided):
+        vars(report)["ddp_undecided"] = True
+    counted = item.stash.get(COUNTED, None)
+    if counted is not None and report.when == "call":
+        vars(report)["ddp_counted"] = msgspec.json.encode(counted).decode()
+    return report

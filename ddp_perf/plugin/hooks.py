@@ -3,7 +3,6 @@
 Importing them imports no torch: the ranks run in other processes.
 """
 
-from ddp_perf.plugin.arrived import pytest_runtest_makereport
 from ddp_perf.plugin.collection import (
     pytest_collection,
     pytest_collection_finish,
@@ -13,7 +12,7 @@ from ddp_perf.plugin.collection import (
     pytest_make_collect_report,
     pytest_report_collectionfinish,
 )
-from ddp_perf.plugin.exit_code import pytest_runtestloop
+from ddp_perf.plugin.exit_code import pytest_runtest_makereport, pytest_runtestloop
 from ddp_perf.plugin.fixtures import (
     assert_verdict,
     ddp_counted,

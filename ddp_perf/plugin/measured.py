@@ -1,31 +1,42 @@
-"""A measured case as a test uses it, with its figures and verdicts."""
+"""A measured or counted case as a test uses it, with its figures and verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
+import msgspec
 import pytest
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import NODES, STEP_TIME, is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.work import StepWork
 from ddp_perf.errors import DdpPerfError, did_you_mean
-from ddp_perf.plugin.exit_code import fail_undecided
+from ddp_perf.plugin.exit_code import COUNTED, fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.saved import refused_text, resolved_text
-from ddp_perf.report.terminal.settled import why_slower
+from ddp_perf.report.rows import refused_text, resolved_text
 from ddp_perf.report.terminal.text import (
     case_summary,
     describe_finding,
     describe_launch_failure,
+    why_slower,
 )
+from ddp_perf.report.work_rows import step_figures
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
-from ddp_perf.session.gate.utilisation import utilisation_of
+from ddp_perf.session.gate.targets import utilisation_of
 from ddp_perf.session.result import FAILING, SuiteResult, is_never_measured
-from ddp_perf.stats.utilisation import utilisation_figures
-from ddp_perf.system.gpu.xid import find_xids
+from ddp_perf.stats.summary import utilisation_figures
+from ddp_perf.system.capacity import missing_package
+from ddp_perf.system.gpu.gpus import find_xids
+from ddp_perf.work.text import verdict_lines
+from ddp_perf.work.values import CountedCase, WorkVerdict
+
+# A measured case as a test uses it, with its figures and verdicts.
+
 
 _SKIPPING = (Outcome.UNDECIDED, Outcome.INVALID)
 _OF_ONE_REASON = (Outcome.INVALID, Outcome.NO_BASELINE)  # often of many tests of a session
@@ -244,3 +255,86 @@ def check_machine(ddp: DdpSession, case: Case) -> None:
             f" to run (-k, --ddp-world-sizes){known}"
         )
     pytest.skip(obstacle)
+
+
+# A counted case as a test uses it: its counts, and the assertion of the verdict on them.
+
+
+_MOST_CHANGES = 12  # that a message shows; the report has all of them
+_FRAMES = "(These are the frames of your code.)"
+_GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
+
+
+class CountedStep:
+    """The step of a case, which is counted when a test first asks for its counts."""
+
+    def __init__(self, case: Case, *, ddp: DdpSession, node: pytest.Item) -> None:
+        self.case = case
+        self._ddp = ddp
+        self._node = node
+
+    @property
+    def work(self) -> StepWork:
+        """The counts of rank 0. The test fails if the step cannot be counted."""
+        work = self._counted().work
+        assert work is not None  # `_counted` has failed the test otherwise
+        return work
+
+    @property
+    def verdict(self) -> WorkVerdict:
+        """The verdict on the counts, by those that are stored for this version of torch."""
+        verdict = self._counted().verdict
+        assert verdict is not None
+        return verdict
+
+    def assert_verdict(self) -> None:
+        """Fail, skip or pass the test, by the verdict on the counts."""
+        counted = self._counted()
+        outcome = self.verdict.outcome
+        if outcome in _GREEN:
+            return
+        first, *others = verdict_lines(self.verdict, _MOST_CHANGES)
+        lines = [f"{self.case.id}: {first}", *others]
+        if counted.saved is not None:
+            pytest.skip("\n".join([*lines, f"stored in {counted.saved}"]))
+        text = "\n".join(lines)
+        if outcome is Outcome.REGRESSION:
+            pytest.fail(text, pytrace=False)
+        self._skip(text)
+
+    def _counted(self) -> CountedCase:
+        """Return the counted case, and note it in the test's report.
+
+        The test fails without a traceback if the step cannot be counted.
+        """
+        missing = missing_package(self.case)
+        if missing is not None:
+            self._skip(missing)
+        found, problem = None, ""
+        try:
+            found = self._ddp.work.count(self.case)
+        except DdpPerfError as error:
+            problem = str(error)
+        if found is None:  # outside the handler, or the traceback would be printed as well
+            fail_undecided(problem)
+        if isinstance(found, LaunchFailure) and found.kind == "needs_gpu":
+            self._skip(found.detail)
+        if isinstance(found, LaunchFailure):
+            counted = CountedCase(
+                case=self.case, failure=describe_launch_failure(found, remark=_FRAMES)
+            )
+        else:
+            counted = found
+        if COUNTED not in self._node.stash and counted.work is not None:
+            figures = msgspec.structs.asdict(step_figures(counted.work))
+            self._node.user_properties.extend(figures.items())
+        self._node.stash[COUNTED] = counted
+        if counted.failure is not None:
+            pytest.fail(counted.failure, pytrace=False)
+        return counted
+
+    def _skip(self, why: str) -> NoReturn:
+        """Skip the test: nothing is compared. A strict session leaves it undecided."""
+        if self._ddp.options.strict:
+            fail_undecided(why)
+        pytest.skip(why)

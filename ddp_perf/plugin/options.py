@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ddp_perf.baselines.save import SaveMode, check_reason
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.cluster import Cluster
-from ddp_perf.core.data import DATA_FOLDER
+from ddp_perf.config.cluster_file import read_cluster_file
+from ddp_perf.config.loading import Overrides
+from ddp_perf.core.environment import LAUNCHERS, Cluster
 from ddp_perf.core.injection import KINDS, Injection
-from ddp_perf.errors import BaselineError
-from ddp_perf.plugin.against.options import Against, add_against_options, read_against
-from ddp_perf.plugin.cluster_options import add_cluster_options, read_cluster
+from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.errors import BaselineError, ConfigError
 from ddp_perf.plugin.option_values import (
     REPLAY,
     parse_assignment,
     parse_count,
     parse_counts,
     parse_database,
+    parse_launcher,
     parse_machine,
     parse_rate,
     parse_save_mode,
@@ -33,8 +35,158 @@ from ddp_perf.plugin.option_values import (
     parse_time,
     parse_whole,
 )
-from ddp_perf.plugin.suggestions import suggest_options
-from ddp_perf.session.measure.bench import Policy
+from ddp_perf.session.measure.rounds import Policy
+
+# The options of a duel, and those that make no sense with it.
+
+
+# Options that must not be given, and why, or what to use instead.
+_REFUSED = {
+    "--save-baseline": "a duel stores nothing; leave one of them out",
+    "--ddp-inject": "a duel slows no side on purpose; leave one of them out",
+    "--ddp-audit": "a duel is judged by no baseline; leave one of them out",
+    "--ddp-settle": "a duel decides by itself; leave one of them out",
+    "--ddp-profile": "a duel traces nothing; leave one of them out",
+    "--ddp-history": "a duel is no session of a history; leave one of them out",
+    "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
+    "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
+    "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-budget",
+    "--ddp-cluster": "a duel is of one machine; leave one of them out",
+}
+_FORKSERVER = "forkserver"
+
+
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """The side that the tree is compared with, and the time for it."""
+
+    side: str  # as typed
+    budget_s: float | None  # None: that of the tier
+    touched_only: bool  # leave out the cases that no changed file can touch
+
+
+def add_against_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--ddp-against",
+        metavar="SIDE",
+        help="judge each performance test by a duel of SIDE against the tree as it is, without"
+        " baselines: launches of both alternate until it is decided. SIDE is a git revision,"
+        " env:NAME=VALUE, python:PATH, torch==VERSION, or 'command: … {command}'",
+    )
+    group.addoption(
+        "--ddp-touched",
+        action="store_true",
+        help="with --ddp-against REVISION: skip each case that no file that changed since then can"
+        " touch, uncommitted changes included",
+    )
+
+
+def read_against(config: pytest.Config) -> Against | None:
+    """Return the options of the duel, or None without one. Raises UsageError."""
+    side, budget_s = config.getoption("ddp_against"), config.getoption("ddp_budget")
+    touched_only = config.getoption("ddp_touched")
+    if side is None:
+        if touched_only:
+            raise pytest.UsageError("--ddp-touched: needs --ddp-against SIDE")
+        return None
+    if budget_s == 0:
+        raise pytest.UsageError(
+            "--ddp-budget with --ddp-against: 0 is too little for any launch;"
+            " give the duel a time, as in --ddp-budget=3m"
+        )
+    if not side.strip():
+        raise pytest.UsageError("--ddp-against: name a side, as in --ddp-against origin/main")
+    for problem in _refused(config):
+        raise pytest.UsageError(problem)
+    return Against(
+        side=side,
+        budget_s=budget_s,
+        touched_only=touched_only,
+    )
+
+
+def _refused(config: pytest.Config) -> Iterator[str]:
+    """Yield a line for each option that was given and makes no sense with a duel."""
+    launcher = config.getoption("ddp_launcher")
+    if launcher not in (None, _FORKSERVER):
+        yield f"--ddp-against: a duel launches by {_FORKSERVER}; leave --ddp-launcher out"
+    if config.getoption("numprocesses", None):
+        yield "-n with --ddp-against: timed tests cannot run beside other tests; add -n0"
+    for option, why in _REFUSED.items():
+        if config.getoption(option):
+            yield f"{option} with --ddp-against: {why}"
+
+
+# The options about machines: what starts ranks, and the file that describes a cluster.
+
+
+def add_cluster_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--ddp-launcher",
+        type=parse_launcher,
+        metavar="NAME",
+        help=f"what starts the ranks of each launch, instead of the suite's: {', '.join(LAUNCHERS)}"
+        " (default: forkserver, which forks them on this machine); or replay:FILE, which launches"
+        " nothing: the tests get the session of a results file, as if on the machine that it was"
+        " measured on",
+    )
+    group.addoption(
+        "--ddp-cluster",
+        type=Path,
+        metavar="FILE",
+        help="YAML file that describes several nodes, and how ranks are started on them: launcher,"
+        " nnodes, nproc_per_node, hosts, srun_args, pod_template and others (docs/clusters.md)",
+    )
+
+
+def read_cluster(config: pytest.Config) -> Cluster:
+    """Return the cluster of the file, or this machine alone. Raises UsageError."""
+    path: Path | None = config.getoption("ddp_cluster")
+    if path is None:
+        return Cluster()
+    try:
+        return read_cluster_file(path, launcher=config.getoption("ddp_launcher"))
+    except ConfigError as error:
+        raise pytest.UsageError(f"--ddp-cluster: {error}") from None
+
+
+# A misspelt option: pytest's error names the option of this plugin that was probably meant.
+
+
+_PREFIXES = ("--ddp", "--save")  # of options that no other plugin is likely to have
+
+
+def suggest_options(
+    parser: pytest.Parser, known: Iterable[str], pluginmanager: pytest.PytestPluginManager
+) -> None:
+    """Let pytest's error on the command line name the nearest option of each misspelt one.
+
+    pytest writes `Parser.extra_info` below such an error, and refuses misspelt options after the
+    last plugin has added its own.
+    """
+    config = pluginmanager.get_plugin("pytestconfig")
+    for argument in config.invocation_params.args if config else ():
+        name = str(argument).partition("=")[0]
+        nearest = _nearest(name, known) if name.startswith(_PREFIXES) else None
+        if nearest not in (name, None):
+            parser.extra_info[name] = f"did you mean {nearest}?"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the nearest option, or None if none is near. All begin alike, which counts nothing."""
+    bare = {_bare(option): option for option in known}
+    matches = difflib.get_close_matches(_bare(name), bare, n=1)
+    if not matches:
+        matches = [option for option in bare if _bare(name) and option.startswith(_bare(name))]
+    return bare[matches[0]] if len(matches) == 1 else None
+
+
+def _bare(name: str) -> str:
+    """Return ``--ddp-world-sizes`` as ``worldsizes``."""
+    return name.replace("-", "").replace("_", "").removeprefix("ddp")
+
+
+# Command-line and ini options. Each is parsed to its type, or refused in one line.
+
 
 _BUDGET_S = 60.0  # of further launches of a case
 # Options that make no sense with a session that was measured before, and why.

@@ -1,4 +1,4 @@
-"""Files of a pytest session that are written at its end: the report and the history."""
+"""Files of a pytest session that are written at its end: the reports and the history."""
 
 from __future__ import annotations
 
@@ -9,16 +9,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.gate_audit import GateAudit
-from ddp_perf.errors import HistoryError, ResultsError
+from ddp_perf.core.verdict import GateAudit
+from ddp_perf.errors import DdpPerfError, HistoryError, ResultsError
 from ddp_perf.plugin.options import Options
-from ddp_perf.plugin.work.report import WorkReportWriter
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import SuiteResult, write_results
 from ddp_perf.work.values import CountedCase
 
 if TYPE_CHECKING:
     from ddp_perf.report.source import ReportSource
+
+
+# ``--ddp-report`` of counted cases, and GitHub's annotations at the lines that do more work.
+
+
+class WorkReportWriter:
+    """The report of the counted cases of one pytest session. Without a directory it does nothing.
+
+    Rendering is imported late: it is slow to import, and collection does not need it.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        store: BaselineStore,
+        *,
+        root: Path,
+        import_paths: Sequence[str],
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._root = root
+        self._import_paths = import_paths
+        self.lines: list[str] = []  # for the terminal
+        self.errors: list[str] = []  # each fails the session
+
+    def write(
+        self,
+        cases: Sequence[CountedCase],
+        machine: str,
+        *,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Write the files. An error is appended to ``errors``: it must not end the session.
+
+        ``machine`` is the name of the baseline file of this machine's GPUs. Without any case
+        nothing is written.
+        """
+        if self._directory is None or not cases:
+            return
+        from ddp_perf.report.directory import WORK_PAGE, write_work_report
+        from ddp_perf.report.files.markdown import append_step_summary, is_github
+        from ddp_perf.report.work_rows import work_annotation_lines, work_markdown
+        from ddp_perf.work.cost import accelerators_of
+
+        try:
+            accelerators = accelerators_of([one.case for one in cases], machine, self._store)
+            report = write_work_report(self._directory, cases, accelerators)
+        except DdpPerfError as error:
+            self.errors.append(f"--ddp-report: {error}")
+            return
+        if is_github(environ):
+            roots = [Path(path) for path in self._import_paths]
+            repository = Path(environ.get("GITHUB_WORKSPACE", self._root))
+            self.lines += work_annotation_lines(report, roots, repository)
+        try:
+            append_step_summary(work_markdown(report), environ)
+        except OSError as error:
+            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
+        self.lines.append(f"report: {self._directory / WORK_PAGE}")
+
+
+# Files of a pytest session that are written at its end: the report and the history.
 
 
 class ReportWriter:
@@ -56,12 +117,12 @@ class ReportWriter:
         if self._directory is None:
             return
         from ddp_perf.report.directory import PAGE, write_report
-        from ddp_perf.report.files.annotations import (
+        from ddp_perf.report.files.markdown import (
             annotation_lines,
             append_step_summary,
             is_github,
+            summary_markdown,
         )
-        from ddp_perf.report.files.markdown import summary_markdown
 
         try:
             session = write_report(self._directory, self._source(suites, complete))
@@ -140,7 +201,7 @@ class HistoryLog:
         """
         if self._url is None:
             return
-        from ddp_perf.history.recording import record_of
+        from ddp_perf.history.records import record_of
         from ddp_perf.history.store import HistoryStore
 
         try:

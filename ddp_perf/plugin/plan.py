@@ -11,10 +11,10 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.duel.sources import Project
+from ddp_perf.duel.touched import Project
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.session.audit.draw import is_auditable
+from ddp_perf.session.gate_audit import is_auditable
 from ddp_perf.session.measure.nights import Night, night_length
 from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
 from ddp_perf.system.capacity import Capacity

@@ -14,11 +14,10 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.render.units import counted, describe_duration, milliseconds
-from ddp_perf.session.measure.bench import LaunchOutcome
-from ddp_perf.session.measure.pending import Pending
+from ddp_perf.session.measure.rounds import LaunchOutcome, Pending
 
 if TYPE_CHECKING:
-    from ddp_perf.render.live_bar import LiveBar
+    from ddp_perf.render.tables import LiveBar
 
 _SILENCE_S = 60.0  # then a log gets a line: some CI systems end a job that writes nothing
 
@@ -54,7 +53,7 @@ class TerminalProgress:
         when = self._left("about {}") or "for how long a stored session will show"
         self.say(f"{suite}: {counted(len(plan), 'launch')}, {when}")
         if sys.stdout.isatty() and not self._quiet:
-            from ddp_perf.render.live_bar import LiveBar  # rich is slow, and collection needs none
+            from ddp_perf.render.tables import LiveBar  # rich is slow, and collection needs none
 
             bar = self._stack.enter_context(LiveBar(sys.stdout))
             self._bar = bar if bar.is_possible else None

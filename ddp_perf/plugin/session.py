@@ -20,7 +20,7 @@ from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.target import Target
 from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.plugin.against.running import make_against
+from ddp_perf.plugin.against.session import make_against
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import SessionFiles
 from ddp_perf.plugin.plan import SessionPlan, Setup, plan_session
@@ -29,10 +29,10 @@ from ddp_perf.plugin.requested import RequestedCases
 from ddp_perf.plugin.settling import session_code
 from ddp_perf.plugin.source import Measured, Notes, Recorded, Source, read_recorded
 from ddp_perf.render.units import counted
-from ddp_perf.session.gate.published import targets_of
-from ddp_perf.session.measure.bench import Policy
-from ddp_perf.session.measure.launchers import Launchers
+from ddp_perf.session.gate.targets import targets_of
+from ddp_perf.session.measure.machine import Launchers
 from ddp_perf.session.measure.nights import tonight
+from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.work.session import Saving, WorkSession
@@ -291,8 +291,7 @@ class DdpSession:
     def _request(self, suite: str, cases: Sequence[Case]) -> SuiteRequest:
         # Imported here: judging needs scipy, a third of a second that collection can do without.
         from ddp_perf.session.measure.suite import SuiteRequest
-        from ddp_perf.stats.rule.error_rate import alpha_per_metric
-        from ddp_perf.stats.rule.two_stages import OF_SESSION
+        from ddp_perf.stats.rule.error_rate import OF_SESSION, alpha_per_metric
 
         rate, options = self.options.false_alarm_rate, self.options
         if options.settle_s:  # the second stage has the rest

@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.plugin.auditing import audit_session
-from ddp_perf.plugin.each_node import check_nodes, check_pool
 from ddp_perf.plugin.plan import SessionPlan, Setup
-from ddp_perf.plugin.settling import make_settling
-from ddp_perf.session.measure.bench import Bench
-from ddp_perf.session.measure.launchers import Launchers
-from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.plugin.settling import audit_session, check_nodes, check_pool, make_settling
+from ddp_perf.session.measure.machine import Launchers, open_machine
+from ddp_perf.session.measure.rounds import Bench
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.workloads.corpus import check_texts
+from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.workloads.text import check_texts
 
 if TYPE_CHECKING:
-    from ddp_perf.core.gate_audit import GateAudit
-    from ddp_perf.session.audit.draw import HiddenSlowDown
-    from ddp_perf.session.measure.code import SessionCode
-    from ddp_perf.session.measure.second_stage import Settle
+    from ddp_perf.core.verdict import GateAudit
+    from ddp_perf.session.gate_audit import HiddenSlowDown
+    from ddp_perf.session.judge_results import Recording
+    from ddp_perf.session.measure.rounds import SessionCode
+    from ddp_perf.session.measure.storable import Settle
     from ddp_perf.session.measure.suite import SuiteRequest
-    from ddp_perf.session.recording import Recording
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,6 +209,6 @@ def read_recorded(path: Path | None) -> Recording | None:
     """Return the results file to replay, if there is one. Raises ResultsError."""
     if path is None:
         return None
-    from ddp_perf.session.recording import read_recording  # judging needs scipy: see `measure`
+    from ddp_perf.session.judge_results import read_recording  # judging needs scipy: see `measure`
 
     return read_recording(path)

@@ -1,20 +1,81 @@
-"""The end of a pytest session: tables in the summary, and results on disk."""
+"""The end of a pytest session: tables in the summary, the next command, and results on disk."""
 
 from __future__ import annotations
 
+import collections
+import os
 import re
-from collections.abc import Generator
+import shlex
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from ddp_perf.plugin.arrived import ARRIVED
-from ddp_perf.plugin.exit_code import set_exit_code
-from ddp_perf.plugin.items import in_xdist_worker
-from ddp_perf.plugin.reproduction import counting_command
+from ddp_perf.baselines.save import without_saving
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.work import StepWork
+from ddp_perf.plugin.exit_code import ARRIVED, set_exit_code
+from ddp_perf.plugin.items import counting_command, in_xdist_worker
 from ddp_perf.plugin.session import SESSION, DdpSession
-from ddp_perf.plugin.work.next_step import is_red, work_step
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import ABSENT, counted, prefixed_number
+from ddp_perf.render.units import counted as number_of
 from ddp_perf.report.next_step import NextStep, next_step
+from ddp_perf.report.work_rows import step_figures, verdict_word
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.work.values import CountedCase
+
+# The next command at the end of a session of work tests.
+
+
+_SAVE = "--save-baseline"
+_ACCEPT = '--save-baseline=accept --ddp-reason "…"'
+_AFTER: Mapping[Outcome, tuple[str, str]] = {  # the most urgent one comes first
+    Outcome.REGRESSION: ("if the change is intended, store the new counts", _ACCEPT),
+    Outcome.UNDECIDED: ("if the work is meant to be there, store the new counts", _ACCEPT),
+    Outcome.INCOMPARABLE: ("on code that you trust, store the counts of this torch", _SAVE),
+    Outcome.NO_BASELINE: ("store what has no counts yet", _SAVE),
+    Outcome.IMPROVEMENT: ("let the smaller counts be the new bound", _ACCEPT),
+}
+
+
+def work_step(cases: Iterable[CountedCase], command: str) -> NextStep | None:
+    """Return the one command that helps most after a session, or None if nothing is left to do.
+
+    ``command`` is that of the session.
+    """
+    cases = list(cases)
+    again = shlex.join(without_saving(shlex.split(command)))
+    failed = [case for case in cases if case.failure is not None]
+    if failed:
+        why = f"mend {number_of(len(failed), 'case')} that could not be counted"
+        return NextStep(why=why, command=again)
+    open_ones = {case.verdict.outcome for case in cases if case.verdict and case.saved is None}
+    for outcome, (why, option) in _AFTER.items():
+        if outcome in open_ones:
+            return NextStep(why=why, command=f"{again} {option}")
+    files = sorted({case.saved for case in cases if case.saved is not None})
+    if not files:
+        return None
+    stored = number_of(sum(case.saved is not None for case in cases), "case")
+    why = f"the counts of {stored} are stored for every machine; commit them"
+    return NextStep(why=why, command=shlex.join(["git", "add", _path(files)]))
+
+
+def _path(files: Sequence[str]) -> str:
+    """Return the path of a file, or of the directory of several, from here."""
+    path = files[0] if len(files) == 1 else os.path.commonpath(map(os.path.abspath, files))
+    return os.path.relpath(path)
+
+
+def is_red(case: CountedCase) -> bool:
+    """Return whether the case could not be counted, or does other work that is not accepted."""
+    if case.verdict is None:
+        return True
+    return case.verdict.outcome is Outcome.REGRESSION and case.saved is None
+
+
+# The end of a pytest session: tables in the summary, and results on disk.
+
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
 
@@ -53,16 +114,17 @@ def pytest_terminal_summary(
     config: pytest.Config,
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
-    from ddp_perf.plugin.against.summary import show_duel
-    from ddp_perf.plugin.work.summary import by_suite, suite_lines
+    from ddp_perf.plugin.against.session import show_duel
     from ddp_perf.render.tables import wrapped
-    from ddp_perf.report.terminal.amdahl import amdahl_lines
-    from ddp_perf.report.terminal.gains import gain_lines
-    from ddp_perf.report.terminal.profiles import profiles_text
-    from ddp_perf.report.terminal.step_terms import decomposition_table
-    from ddp_perf.report.terminal.strict import rotating_lines, strict_lines
+    from ddp_perf.report.terminal.step_terms import (
+        amdahl_lines,
+        decomposition_table,
+        gain_lines,
+        profiles_text,
+    )
     from ddp_perf.report.terminal.table import headline, list_young_levels, suite_table
     from ddp_perf.report.terminal.text import false_alarm_line
+    from ddp_perf.report.terminal.unjudged import rotating_lines, strict_lines
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -180,3 +242,65 @@ def _reason(report: pytest.TestReport) -> str:
     detail = report.longrepr
     text = detail[2] if isinstance(detail, tuple) else str(detail)
     return text.removeprefix("Skipped: ").splitlines()[0]
+
+
+# The terminal's table of counted cases: a row for each case, suite by suite.
+
+
+_HEADINGS = ("operations", "FLOPs", "bytes\nmoved", "host\nreads", "collec-\ntives", "peak\nmemory")
+
+
+def by_suite(cases: Iterable[CountedCase]) -> dict[str, list[CountedCase]]:
+    """Return the cases of each suite, in an order that does not depend on who counted first."""
+    suites: dict[str, list[CountedCase]] = collections.defaultdict(list)
+    for case in sorted(cases, key=lambda one: one.case.key):
+        suites[case.case.suite].append(case)
+    return dict(suites)
+
+
+def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
+    """Return the table of a suite, and a line for what was stored and what got less."""
+    table = plain_table()
+    table.add_column("case", overflow="fold")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
+    names = short_names(one.case.id for one in cases)
+    for one in cases:
+        table.add_row(names[one.case.id], *_cells(one.work), verdict_word(one))
+    width = max(width, NARROWEST)
+    return [*rendered(table, width), *wrapped([*_notes(cases)], width)]
+
+
+def _cells(work: StepWork | None) -> list[str]:
+    if work is None:
+        return [ABSENT] * len(_HEADINGS)
+    total = step_figures(work)
+    return [
+        f"{total.operations:,}",
+        prefixed_number(total.flops),
+        f"{prefixed_number(total.bytes)}B",
+        f"{total.host_reads:,}",
+        f"{total.collectives:,}",
+        f"{prefixed_number(total.peak)}B",
+    ]
+
+
+def _notes(cases: Sequence[CountedCase]) -> Iterator[str]:
+    stored = collections.Counter(one.saved for one in cases if one.saved is not None)
+    for file, number in sorted(stored.items()):
+        yield f"stored in {file}: {counted(number, 'case')}"
+    less = [one for one in cases if _outcome(one) is Outcome.IMPROVEMENT and one.saved is None]
+    if less:
+        yield (
+            f"{counted(len(less), 'case')} of less work: more work than now is red only from"
+            " --save-baseline=accept on"
+        )
+    workloads = [one for one in cases if one.case.script is None]  # a script always computes
+    computed = [one.case.id for one in workloads if one.work is not None and one.work.computed]
+    if computed:
+        yield f"counted with values computed, which the step depends on: {', '.join(computed)}"
+
+
+def _outcome(one: CountedCase) -> Outcome | None:
+    return None if one.verdict is None else one.verdict.outcome

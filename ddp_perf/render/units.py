@@ -1,4 +1,4 @@
-"""Durations, numbers, shares and changes as text, and values as JSON."""
+"""Durations, numbers, shares, changes and culprits as text, and values as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.core.verdict import Culprit
 from ddp_perf.errors import ConfigError
+
+# Durations, numbers, shares and changes as text, and values as JSON.
+
 
 ABSENT = "–"  # in a table: the figure was not measured, or does not apply
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -132,3 +136,32 @@ def layout_text(ranks: int, ranks_per_node: int | None) -> str:
     if ranks % ranks_per_node:
         return f"{ranks} on {-(-ranks // ranks_per_node)}"
     return f"{ranks // ranks_per_node}×{ranks_per_node}"
+
+
+# A culprit in one line.
+
+
+_SHORT = 12  # digits of a commit, for people
+
+
+def culprit_text(culprit: Culprit) -> str:
+    """Write a culprit: ``commit 1a2b3c4d5e6f "Fuse the loss" by A (98 %): +12.0 % (10.1 to …)``."""
+    if culprit.ratio is None or culprit.interval is None:
+        return f"{_named(culprit)}: {culprit.why}"
+    low, high = (100 * (end - 1) for end in culprit.interval)
+    interval = f"{low:.1f} to {high:.1f} %"
+    return (
+        f"{_named(culprit)} ({_chance(culprit.probability)}): {percent_change(culprit.ratio)}"
+        f" ({interval})"
+    )
+
+
+def _named(culprit: Culprit) -> str:
+    if culprit.kind != "commit":
+        return f"{culprit.kind} {culprit.name}"
+    return f'commit {culprit.name[:_SHORT]} "{culprit.title}" by {culprit.author}'
+
+
+def _chance(probability: float) -> str:
+    """Write a probability. Launches are never certain, whatever the rounding."""
+    return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"

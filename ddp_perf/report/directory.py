@@ -1,25 +1,41 @@
-"""``--ddp-report=DIR``: the page, and files for other tools with the same rows."""
+"""The directories of reports: of a session, of a duel, and of counted work."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ddp_perf.report.files.action_benchmark import action_benchmark_json
-from ddp_perf.report.files.bencher import bencher_json
-from ddp_perf.report.files.exporters import prometheus_text
-from ddp_perf.report.files.latex import summary_tex
+import msgspec
+
+from ddp_perf.duel.values import Duel
+from ddp_perf.render.units import to_json
+from ddp_perf.report.duel.markdown import duel_markdown
+from ddp_perf.report.duel.rows import DuelReport, duel_report
+from ddp_perf.report.files.exporters import (
+    action_benchmark_json,
+    bencher_json,
+    otava_csv,
+    otava_yaml,
+    performance_report,
+    prometheus_text,
+    summary_csv,
+    summary_tex,
+    techniques_csv,
+    write_files,
+)
 from ddp_perf.report.files.markdown import summary_markdown
-from ddp_perf.report.files.otava import otava_csv, otava_yaml
-from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.plots import plot_files
-from ddp_perf.report.files.summary import summary_csv
-from ddp_perf.report.files.techniques import techniques_csv
-from ddp_perf.report.files.whole import write_files
+from ddp_perf.report.html.duel_page import duel_html, work_html
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.work_rows import WorkReport, work_markdown, work_report
+from ddp_perf.work.values import CountedCase
+
+# ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
+
 
 PAGE = "index.html"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
@@ -57,3 +73,68 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
         rows = [row for row in summary.rows if row.suite == suite.suite]
         for name, data in plot_files(suite, rows):
             yield f"{_UNSAFE.sub('_', suite.suite)}_{name}", data
+
+
+# The files of the work report: a page, Markdown for a pull request, and JSON for programs.
+
+
+WORK_PAGE = "work.html"
+
+
+def write_work_report(
+    directory: Path,
+    counted: Sequence[CountedCase],
+    accelerators: Mapping[str, Sequence[str]],
+) -> WorkReport:
+    """Write work.html, work.md and work.json, and return their rows.
+
+    ``accelerators`` are those that costs are modelled on, by suite. Each file is replaced as a
+    whole, or stays as it was. Raises ResultsError, which names the file, if one cannot be written.
+    """
+    report = work_report(counted, accelerators)
+    files = {
+        WORK_PAGE: work_html(report),
+        "work.md": work_markdown(report).encode("utf-8", "replace"),
+        "work.json": (to_json(report) + "\n").encode("utf-8", "replace"),
+    }
+    write_files(directory, files.items())
+    return report
+
+
+def work_report_schema() -> dict[str, Any]:
+    """Return the JSON Schema of work.json."""
+    return msgspec.json.schema(WorkReport)
+
+
+# ``duel.json``: the verdicts of a duel for programs.
+
+
+def duel_json(duel: Duel) -> str:
+    """Return the verdicts with their figures, what differs, and the figures of each pair."""
+    return to_json(duel_report(duel))
+
+
+def duel_schema() -> dict[str, Any]:
+    """Return the JSON Schema of duel.json."""
+    return msgspec.json.schema(DuelReport)
+
+
+# The files of a duel's report: a page, Markdown for a pull request, and JSON for programs.
+
+
+DUEL_PAGE = "duel.html"
+
+
+def write_duel_report(directory: Path, duel: Duel) -> list[Path]:
+    """Write duel.html, duel.md and duel.json, and return their paths.
+
+    Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
+    if one cannot be written.
+    """
+    files = {
+        DUEL_PAGE: duel_html(duel),
+        "duel.md": duel_markdown(duel).encode("utf-8", "replace"),
+        "duel.json": (duel_json(duel) + "\n").encode("utf-8", "replace"),
+    }
+    write_files(directory, files.items())
+    return [directory / name for name in files]

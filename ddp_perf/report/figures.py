@@ -1,13 +1,26 @@
-"""The utilisation of a suite: columns that the page and the table of text share."""
+"""What page, plots and text share: scaling curves, gains, terms of a step, and utilisation."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 
+import msgspec
+
+from ddp_perf.core.case import Case, curve_label, layout_curves, scaling_key
+from ddp_perf.core.decomposition import TERMS, Decomposition
+from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
-from ddp_perf.render.units import short_number
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
 from ddp_perf.report.columns import Column, percent_text
 from ddp_perf.report.rows import CaseRow
+from ddp_perf.session.figures import GainTable, TechniqueGain
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.pairs import PairedRatio
+from ddp_perf.stats.step_decomposition import typical
+
+# The utilisation of a suite: columns that the page and the table of text share.
+
 
 _COLUMNS_OF_TABLE = 7  # in 80 columns of text, beside the name of the case
 
@@ -149,3 +162,185 @@ _COLUMNS = (
         percent_text,
     ),
 )
+
+# The cells of the table of what each technique gains, in the words of document 004.
+
+
+TITLE = "What each technique gains"
+HEADINGS = (
+    "technique",
+    "speed-up",
+    "comm. ms",
+    "overhead reduction",
+    "sent MB",
+    "peak MB",
+    "memory saved",
+)
+MEANING = (
+    "Ratios to the base with 95 % intervals, of launches paired by round. Speed-up: samples per"
+    " second. Comm.: exposed communication and interference; its change is the overhead reduction."
+    " Sent: by a rank, if collectives are rings. Comm. and sent are for the samples of one step of"
+    " the base."
+)
+NOT_AS_THE_DOCUMENT = (
+    "The speed-ups of document 004 are those of communication alone: 1 ÷ (1 − overhead reduction)."
+)
+
+
+def compared_by(table: GainTable) -> str:
+    """Return the number of pairs of launches: ``by 5 pairs of launches``."""
+    pairs = [gain.pairs for gain in table.gains]
+    least = f"{min(pairs)} to " if min(pairs) < max(pairs) else ""
+    return f"by {least}{counted(max(pairs), 'pair')} of launches"
+
+
+def gain_rows(table: GainTable) -> list[list[str]]:
+    """Return the cells of the base, and of each technique."""
+    base = [
+        "base",
+        "1.00",
+        _milliseconds(table.communication_s),
+        ABSENT,
+        _megabytes(table.sent_bytes),
+        _megabytes(table.peak_memory),
+        ABSENT,
+    ]
+    return [base, *map(_row, table.gains)]
+
+
+def _row(gain: TechniqueGain) -> list[str]:
+    return [
+        gain.technique,
+        _ratio(gain.speedup),
+        _milliseconds(gain.communication_s),
+        _reduction(gain.communication),
+        _megabytes(gain.sent_bytes),
+        _megabytes(gain.peak_memory),
+        _reduction(gain.memory),
+    ]
+
+
+def reduction(ratio: PairedRatio | None) -> tuple[float, float | None, float | None] | None:
+    """Return 1 − ratio with the ends of its interval, the lower one first."""
+    if ratio is None:
+        return None
+    low, high = ratio.interval or (None, None)
+    return 1 - ratio.ratio, None if high is None else 1 - high, None if low is None else 1 - low
+
+
+def _ratio(ratio: PairedRatio | None) -> str:
+    if ratio is None:
+        return ABSENT
+    if ratio.interval is None:
+        return f"{ratio.ratio:.2f}"
+    low, high = ratio.interval
+    return f"{ratio.ratio:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _reduction(ratio: PairedRatio | None) -> str:
+    found = reduction(ratio)
+    if found is None:
+        return ABSENT
+    saved, low, high = found
+    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{percent(saved, 0)}{ends}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return ABSENT if seconds is None else milliseconds(seconds)
+
+
+def _megabytes(count: float | None) -> str:
+    return ABSENT if count is None else short_number(count / 1e6)
+
+
+# The terms of a step as all reports show them: one name for each, in the order of a step.
+
+
+REST = "rest"
+# In words that need no other page. docs/explain.md states how each is measured.
+MEANINGS = {
+    "data": "the wait for the batch",
+    "forward": "the forward pass, with the loss",
+    "backward": "the backward pass, as long as it takes without communication beside it",
+    "interference": "how much longer the backward takes because communication runs beside it",
+    "optimizer": "the optimizer, with clearing the gradients",
+    "idle": "the rank had no core, or slept (CPU tier only)",
+    "imbalance": "how much longer the slowest rank works than a typical one",
+    "exposed": "the wait for communication that nothing hides",
+    REST: "the timed step beyond all terms, which are measured on later steps",
+}
+SHOWN = (*TERMS, REST)
+HIDDEN = "the share of the communication that costs the step nothing"
+_LONGEST = 1.1  # timed steps: terms of longer ones are of other steps, such as on a busier machine
+_OF_COMMUNICATION = ("interference", "exposed")
+
+
+def shown_step(rows: Sequence[LaunchSummary], step_s: float) -> Decomposition | None:
+    """Return the typical step of the launches whose probed steps are like a timed one.
+
+    The terms are measured on later steps than those that are timed. Those of steps that took longer
+    by more than a tenth do not describe the timed ones. None: no launch has such terms.
+    """
+    probed = [row.decomposition for row in rows if row.decomposition is not None]
+    return typical([one for one in probed if one.step_s <= _LONGEST * step_s])
+
+
+def term_values(step: Decomposition, step_s: float) -> dict[str, float | None]:
+    """Return the seconds of each name in SHOWN for a timed step. None: the term was not seen.
+
+    There is no rest if the terms add up to more than the timed step. Interference is never below 0:
+    a backward that took longer without communication than with it shows none, and is as long as the
+    one with it.
+    """
+    rest = step_s - step.explained_s
+    values: dict[str, float | None] = {**step.terms, REST: rest if rest >= 0 else None}
+    shorter = min(0.0, step.terms["interference"])
+    values["interference"] = step.terms["interference"] - shorter
+    values["backward"] = step.terms["backward"] + shorter
+    if not step.sees_communication:
+        values |= dict.fromkeys(_OF_COMMUNICATION)
+    return values
+
+
+def hidden_share(step: Decomposition) -> float | None:
+    """Return the share of the communication that costs the step nothing.
+
+    It is 0, and never less, if communication costs more beside computation than alone: the terms
+    show what it costs. None: unknown, or there is no communication.
+    """
+    return None if step.hidden_share is None else max(0.0, step.hidden_share)
+
+
+# The scaling curves of a suite as plots show them: rows by number of ranks, from one rank on.
+
+
+class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one scaling curve, with its single-rank baseline run."""
+
+    name: str
+    rows: tuple[CaseRow, ...]  # sorted by ranks; each was measured
+    tolerance: float  # of the step time, a fraction
+
+
+def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
+    """Return the scaling curves whose single-rank baseline run was measured."""
+    by_id = {row.case: row for row in rows if row.throughput is not None}
+    grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
+    for case_id in by_id:
+        case = result.measurements[case_id].case
+        if case.single is not None and case.single in by_id:
+            grouped[case.single, scaling_key(case.work())].append(case)
+    return [
+        _curve([by_id[single], *(by_id[alike[place].id] for place in places)], alike[places[0]])
+        for (single, _), alike in grouped.items()
+        for places in layout_curves([case.work() for case in alike]).values()
+    ]
+
+
+def _curve(rows: Sequence[CaseRow], case: Case) -> PlotSeries:
+    return PlotSeries(
+        name=curve_label(case.id, case.world_size),
+        rows=tuple(sorted(rows, key=lambda row: row.ranks)),
+        tolerance=case.tolerances.step_time,
+    )

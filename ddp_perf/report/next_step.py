@@ -1,8 +1,9 @@
-"""The next command: after a verdict that is not green, and at the end of a session."""
+"""The verdict that represents a case, and the next command after it."""
 
 from __future__ import annotations
 
 import datetime
+import enum
 import math
 import shlex
 from collections.abc import Iterator, Sequence
@@ -10,16 +11,89 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import without_saving
+from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
-from ddp_perf.core.session import HALF_DAY
-from ddp_perf.core.settled import Settled
-from ddp_perf.core.verdict import OPEN, Outcome
+from ddp_perf.core.verdict import OPEN, Outcome, Settled
 from ddp_perf.render.units import counted
-from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.gate.disturbance import find_disturbance
-from ddp_perf.session.result import SuiteResult, is_waiting
+from ddp_perf.session.result import FAILING, SuiteResult, is_waiting
+
+# The verdict that represents a case, and its effect on the session.
+
+
+NO_TEST = "(no test)"  # the mark of what is shown and not counted
+
+# Among verdicts with the same status, the first in this order represents the case.
+SEVERITY = [
+    Outcome.REGRESSION,
+    Outcome.BAD_NODE,
+    Outcome.MISSES_TARGET,
+    Outcome.INCOMPARABLE,
+    Outcome.NO_BASELINE,
+    Outcome.INVALID,
+    Outcome.SUSPECT,
+    Outcome.UNDECIDED,
+    Outcome.PASS,
+    Outcome.IMPROVEMENT,
+    Outcome.MEETS_TARGET,
+]
+_PASSING = (
+    Outcome.PASS,
+    Outcome.IMPROVEMENT,
+    Outcome.MEETS_TARGET,
+)
+
+
+class Status(str, enum.Enum):
+    """The status of a case, or of a session. The worst comes first."""
+
+    RED = "RED"
+    UNDECIDED = "UNDECIDED"
+    GREEN = "GREEN"
+    UNTESTED = "UNTESTED"  # of a case: no test asserts its verdict, which does not count
+
+
+def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
+    """Return the worst finding. Raises ValueError if there is none.
+
+    A finding that fails the session precedes a worse one that was acknowledged, and one that a
+    test asserts precedes a worse one that no test asserts.
+    """
+    statuses = list(Status)
+    return min(
+        findings,
+        key=lambda found: (
+            statuses.index(status_of(result, found)),
+            SEVERITY.index(found.verdict.outcome),
+        ),
+    )
+
+
+def status_of(result: SuiteResult, finding: Finding) -> Status:
+    """Return the status that the test of this finding ends with."""
+    outcome = finding.verdict.outcome
+    if not result.is_asserted(finding.case_id, finding.metric):
+        return Status.UNTESTED
+    if result.is_not_accepted(finding):
+        return Status.RED
+    if outcome in FAILING and not result.is_resolved(finding):
+        undecided = finding.is_expected or result.is_open(finding)
+        return Status.UNDECIDED if undecided else Status.RED
+    return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
+
+
+def mark_of(result: SuiteResult, finding: Finding) -> str | None:
+    """Return the mark that a verdict is shown with, or None if it counts as it is."""
+    if status_of(result, finding) is Status.UNTESTED:
+        return NO_TEST
+    if result.is_resolved(finding):
+        return "(stored)"
+    return "(known)" if finding.is_expected else None
+
+
+# The next command: after a verdict that is not green, and at the end of a session.
+
 
 _APPEND = "--save-baseline=append"
 _ACCEPT = '--save-baseline=accept --ddp-reason "…"'

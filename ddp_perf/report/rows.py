@@ -4,32 +4,290 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from ddp_perf.baselines.save import Refused, Saved, SaveMode
+from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.launch import Unit
+from ddp_perf.core.launch import LaunchFailure, Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
-from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.core.metric import (
+    LOSS,
+    METRICS,
+    PEAK_MEMORY,
+    STEP_TIME,
+    STRUCTURE,
+    MetricSpec,
+    gated_metrics,
+    metric_title,
+)
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.units import counted
-from ddp_perf.report.in_words import in_words
-from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.report.saved import resolved_text
-from ddp_perf.report.terminal.explanation import cause_line
-from ddp_perf.report.terminal.settled import settled_causes
-from ddp_perf.report.terminal.text import describe_known
-from ddp_perf.report.untested import untested_failures, untested_lines
-from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
-from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
-from ddp_perf.session.gains import GainTable, gains_of
-from ddp_perf.session.gate.utilisation import utilisation_of
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.audit.link_peak import link_peak
-from ddp_perf.stats.utilisation import utilisation_figures
+from ddp_perf.render.units import at_most_percent, counted, rounded_percent, short_percent
+from ddp_perf.report.next_step import NO_TEST, Status, mark_of, status_of, worst
+from ddp_perf.report.terminal.text import cause_line, describe_known, settled_causes
+from ddp_perf.session.figures import CaseFigures, GainTable, case_figures, epoch_of, gains_of
+from ddp_perf.session.gate.targets import utilisation_of
+from ddp_perf.session.result import SuiteResult, is_waiting
+from ddp_perf.stats.plausibility import link_peak
+from ddp_perf.stats.summary import utilisation_figures
+
+# The difference of a case from its baseline in plain words: ``24 % slower (not yet proven)``.
+
+
+_PROVEN = (Outcome.REGRESSION, Outcome.IMPROVEMENT)
+_NOT_PROVEN = (Outcome.SUSPECT, Outcome.UNDECIDED)
+
+
+def in_words(result: SuiteResult, case_id: str) -> str | None:
+    """Return how the case differs from its baseline, or None if no verdict states a difference.
+
+    A metric other than these is named only if it is a REGRESSION.
+    """
+    found = {one.metric: one for one in result.findings if one.case_id == case_id}
+    step, structure, loss = (found.pop(name, None) for name in (STEP_TIME.name, STRUCTURE, LOSS))
+    parts = [
+        *(_of_step(step) if step is not None else ()),
+        *(_of_structure(structure) if structure is not None else ()),
+        *(["another loss"] if loss is not None and _is_red(loss) else ()),
+        *(
+            f"{metric_title(name)} {_change(one.verdict.ratio, 'more', 'less')}"
+            for name, one in found.items()
+            if _is_red(one) and one.target is None and one.verdict.ratio is not None
+        ),
+    ]
+    return ", ".join(parts) or None
+
+
+def _is_red(finding: Finding) -> bool:
+    return finding.verdict.outcome is Outcome.REGRESSION
+
+
+def _of_step(finding: Finding) -> Iterator[str]:
+    verdict = finding.verdict
+    if verdict.ratio is None or finding.disturbance is not None:
+        return
+    change = _change(verdict.ratio, "slower", "faster")
+    if verdict.outcome in _PROVEN:
+        yield change
+    elif verdict.outcome in _NOT_PROVEN:
+        yield f"{change} (not yet proven)"
+
+
+def _of_structure(finding: Finding) -> Iterator[str]:
+    """Yield the change of the FLOPs of a step, or else that its structure is another one."""
+    before, now = finding.flops or (0, 0)
+    if before and now != before:
+        yield f"{_change(now / before, 'more', 'fewer')} FLOPs"
+    elif _is_red(finding):
+        yield "another structure of the step"
+
+
+def _change(ratio: float, more: str, less: str) -> str:
+    return f"{rounded_percent(abs(ratio - 1))} {more if ratio >= 1 else less}"
+
+
+# The slow-down of the step that a session rules out, and what would decide the rest of it.
+
+
+# Only the bound of such a verdict describes the code.
+_BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.UNDECIDED)
+_WITHOUT_BOUND = {
+    Outcome.REGRESSION: "slower",
+    Outcome.NO_BASELINE: "without a baseline",
+    Outcome.INCOMPARABLE: "not comparable",
+    Outcome.INVALID: "invalid",
+}
+
+
+def ruled_out_lines(result: SuiteResult) -> list[str]:
+    """Return a line for each gated time of a step: the slow-down that no case of the suite has.
+
+    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
+    Verdicts that no test asserts do not count. The last lines are on the cases that are undecided.
+    """
+    by_case = {(found.case_id, found.metric): found for found in result.asserted_findings()}
+    lines = []
+    for metric in METRICS:
+        if metric.unit != "s":  # a ratio, bytes or energy
+            continue
+        findings = [
+            by_case.get((case_id, metric.name))
+            for case_id, measurement in result.measurements.items()
+            if metric.name in gated_metrics(measurement.case)
+            if result.is_asserted(case_id, metric.name)
+        ]
+        if any(found is not None and _matters(found) for found in findings):
+            lines.append(_line(metric, findings))
+    return [*lines, *_needs(result.asserted_findings())] if lines else []
+
+
+def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
+    bounds = [bound for bound in map(_bound, findings) if bound is not None]
+    reasons = Counter(_why_not(found) for found in findings if _bound(found) is None)
+    without = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    cases = counted(len(findings), "case")
+    if not bounds:
+        return f"{metric.title}: nothing is ruled out in {cases}: {without}"
+    slower = f"slower by at most {at_most_percent(max(bounds) - 1)}"
+    what = f"{slower if max(bounds) > 1 else 'not slower'} in {len(bounds)} of {cases}"
+    what += " (99.5 % confidence each)"
+    return f"{metric.title}: {what}{without and '; '}{without}"
+
+
+def _matters(finding: Finding) -> bool:
+    return _bound(finding) is not None or finding.verdict.outcome is Outcome.INVALID
+
+
+def _bound(finding: Finding | None) -> float | None:
+    """Return the bound of the ratio that describes the code, or None without one."""
+    if finding is None or finding.verdict.outcome not in _BOUNDED:
+        return None
+    return finding.verdict.upper
+
+
+def _why_not(finding: Finding | None) -> str:
+    if finding is None:
+        return "not judged"
+    if finding.disturbance:
+        return "disturbed"
+    return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
+
+
+def _needs(findings: Sequence[Finding]) -> list[str]:
+    """Return what may decide the undecided cases, as far as the rule computed it."""
+    undecided = [found for found in findings if found.verdict.outcome is Outcome.UNDECIDED]
+    waiting = [found for found in undecided if is_waiting(found)]
+    by_sessions = [found for found in undecided if found.verdict.more_sessions]
+    by_launches = [found for found in undecided if found.verdict.more_launches]
+    lines = []
+    if waiting:
+        assumed = max(found.verdict.assumed_sd or 0.0 for found in waiting)
+        lines.append(
+            f"{_cases(waiting)}: how much sessions differ is unknown before {LEAST_SESSIONS} are"
+            f" stored; {short_percent(assumed)} is assumed"
+        )
+    if by_sessions:
+        lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
+    if by_launches:
+        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-launches)")
+    return lines
+
+
+def _cases(findings: Sequence[Finding]) -> str:
+    return counted(len({found.case_id for found in findings}), "case")
+
+
+# Sentences on what ``--save-baseline`` stored, and on what it refused to store.
+
+
+_HOW: dict[SaveMode, str] = {
+    "missing": "stored in",
+    "append": "appended to",
+    "accept": "accepted as the new level in",
+}
+
+
+def saved_text(saved: Saved) -> str:
+    """Return where and how a case was stored."""
+    titles: dict[str, list[str]] = {}  # by reason
+    for metric, why in saved.without.items():
+        titles.setdefault(why, []).append(metric_title(metric))
+    without = [f", without {', '.join(found)}: {why}" for why, found in titles.items()]
+    text = f"{_HOW[saved.mode]} {saved.path}"
+    if saved.beside is not None:
+        began = saved.beside[:16].replace("T", " ")
+        text += f"; it counts as one with the session of {began} UTC, less than 12 hours before"
+    return f"{text}{''.join(without)}"
+
+
+def refused_text(refused: Refused) -> str:
+    """Return why a case was not stored."""
+    return f"not stored: {refused.reason}"
+
+
+def resolved_text(result: SuiteResult, finding: Finding) -> str:
+    """Return where and how the figure of a settled finding was stored."""
+    file = result.saved_structures.get(finding.case_id)
+    if finding.metric == STRUCTURE and file is not None:
+        return f"stored in {file}"
+    return saved_text(result.saved[finding.case_id])
+
+
+def saving_notes(result: SuiteResult) -> dict[str, str]:
+    """Return one sentence for each case that was to be stored, by case id."""
+    stored = {case_id: saved_text(saved) for case_id, saved in result.saved.items()}
+    refused = {case_id: refused_text(found) for case_id, found in result.not_saved.items()}
+    notes = {**stored, **refused}
+    for case_id, file in result.saved_structures.items():
+        notes[case_id] += f"; the structure is stored in {file}"
+    return notes
+
+
+# Sentences on the verdicts that no test asserts: they are shown, and not counted.
+
+
+def untested_lines(result: SuiteResult) -> list[str]:
+    """Return the number of cases that do not count, and a line for each that failed or is slower.
+
+    There is no line if tests request every case that failed, and assert every other verdict. A case
+    that the session did not judge before it ended has no verdict that a test could assert.
+    """
+    tested = {found.case_id for found in result.asserted_findings()}
+    judged = {found.case_id for found in result.findings}
+    cases = [
+        case_id
+        for case_id, measurement in result.measurements.items()
+        if case_id not in tested and case_id in judged and not measurement.failed
+    ]
+    lines = [_not_counted(len(cases))] if cases and result.asserted is not None else []
+    failed = [str(failure).splitlines()[0] for failure in untested_failures(result)]
+    lines += [f"FAILED {NO_TEST}: {failure}" for failure in failed]
+    return [*lines, *(_regression(found) for found in result.findings if _is_hidden(result, found))]
+
+
+def untested_failures(result: SuiteResult) -> list[LaunchFailure]:
+    """Return the first failure of each case that failed and that no test requests."""
+    return [
+        measurement.failures[0]
+        for case_id, measurement in result.measurements.items()
+        if measurement.failed and not result.is_requested(case_id)
+    ]
+
+
+def _not_counted(cases: int) -> str:
+    verb, its = ("is", "its") if cases == 1 else ("are", "their")
+    return (
+        f"{NO_TEST}: {counted(cases, 'case')} {verb} measured and not counted: no test asserts"
+        f" {its} verdicts"
+    )
+
+
+def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
+    bad = finding.verdict.outcome in (
+        Outcome.REGRESSION,
+        Outcome.MISSES_TARGET,
+        Outcome.BAD_NODE,
+    )
+    return (
+        bad and not finding.is_expected and not result.is_asserted(finding.case_id, finding.metric)
+    )
+
+
+def _regression(finding: Finding) -> str:
+    ratio = finding.verdict.ratio
+    size = "" if ratio is None else f": {ratio:.3f} × the baseline"
+    if finding.target is not None or finding.verdict.outcome is Outcome.BAD_NODE:
+        size = f": {finding.verdict.reason}"
+    what = f"{metric_title(finding.metric)} of {finding.case_id}"
+    return f"{finding.verdict.outcome.value} {NO_TEST}: {what}{size}"
+
+
+# One row for each case. All files for other tools are written from these rows, so they agree.
+
 
 FAILED = "FAILED"  # a launch of the case failed
 NOT_JUDGED = "NOT JUDGED"

@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.history.analysis import newest_work
-from ddp_perf.history.audits import audit_lines
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.store import HistoryStore
-from ddp_perf.selftest.curve import PowerCurve
-from ddp_perf.selftest.result_file import read_power_curve
+from ddp_perf.history.text import audit_lines
+from ddp_perf.history.trend import newest_work
+from ddp_perf.selftest.curve import PowerCurve, read_power_curve
 from ddp_perf.session.result import SuiteResult
 
 SELFTEST = Path("artifacts/selftest/selftest.json")  # the output of `ddp-perf selftest`

@@ -1,28 +1,128 @@
-"""Two machines side by side: the figures of the cases that both measured, and their links.
-
-Other GPUs, another link or another host say nothing about the code. So there is no verdict.
-"""
+"""Two machines side by side: the figures of the cases that both measured, and their links."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
-from ddp_perf.scaling.machine_links import LinkPair, link_pairs
-from ddp_perf.session.compared_side import ComparedSession, ComparedSide
+from ddp_perf.render.units import layout_text
+from ddp_perf.scaling.curves import measured_series
+from ddp_perf.scaling.fit import CONFIDENCE as FIT_CONFIDENCE
+from ddp_perf.scaling.fit import Band
+from ddp_perf.scaling.prediction import FittedLink, PredictRequest, predict_all
+from ddp_perf.session.compare_sessions import ComparedSession, ComparedSide
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.interval import EstimatePair, mean_estimate, ratio_estimate
-from ddp_perf.stats.scaling import efficiency_of
+from ddp_perf.session.gate.links import find_links
+from ddp_perf.session.result import LinkFinding, SuiteResult
+from ddp_perf.stats.alpha_beta import Link, Topology, flat
+from ddp_perf.stats.interval import (
+    CONFIDENCE,
+    Estimate,
+    EstimatePair,
+    mean_estimate,
+    ratio_estimate,
+)
+from ddp_perf.stats.summary import efficiency_of
+
+# The links of two machines side by side, each as fitted to a collective or to a scaling curve.
+
+
+class LinkPair(msgspec.Struct, frozen=True, kw_only=True):
+    """The link as fitted on both machines: to a collective's times, or to a scaling curve."""
+
+    name: str
+    confidence: float
+    latency_s: EstimatePair
+    bytes_per_s: EstimatePair  # None on both: the bytes of a step are not known
+
+
+def link_pairs(old: ComparedSide, new: ComparedSide) -> Iterator[LinkPair]:
+    """Yield each link that the results of both sides determine."""
+    yield from _collective_links(old, new)
+    yield from _curve_links(old, new)
+
+
+def _collective_links(old: ComparedSide, new: ComparedSide) -> Iterator[LinkPair]:
+    """Yield the links that both sides' suites of collectives determine."""
+    before, after = (
+        {
+            (found.kind, found.ranks, found.nodes, tuple(sorted(found.env.items()))): found.fit
+            for suite in side.merged()
+            for found in find_links(
+                suite.measurements,
+                suite.summaries,
+                Baseline(accelerator=suite.environment.accelerator_key, units={}),
+                suite.environment,
+            )
+        }
+        for side in (old, new)
+    )
+    for key, one in before.items():
+        other = after.get(key)
+        if one is None or other is None:
+            continue
+        settings = "".join(f", {name}={value}" for name, value in key[3])
+        yield LinkPair(
+            name=f"{key[0]}, {layout_text(key[1], key[1] // key[2])} ranks{settings}",
+            confidence=CONFIDENCE,
+            latency_s=EstimatePair(
+                old=Estimate.within(one.link.latency_s, one.latency_s),
+                new=Estimate.within(other.link.latency_s, other.latency_s),
+            ),
+            bytes_per_s=EstimatePair(
+                old=Estimate.within(one.link.bytes_per_s, one.bytes_per_s),
+                new=Estimate.within(other.link.bytes_per_s, other.bytes_per_s),
+            ),
+        )
+
+
+def _curve_links(old: ComparedSide, new: ComparedSide) -> Iterator[LinkPair]:
+    """Yield the links that fit the scaling curves of both sides."""
+    before, after = (_fitted_links(side) for side in (old, new))
+    for name, one in before.items():
+        if (other := after.get(name)) is not None:
+            yield LinkPair(
+                name=name,
+                confidence=FIT_CONFIDENCE,
+                latency_s=EstimatePair(
+                    old=_estimate(one.latency_s), new=_estimate(other.latency_s)
+                ),
+                bytes_per_s=EstimatePair(
+                    old=_estimate(one.bytes_per_s), new=_estimate(other.bytes_per_s)
+                ),
+            )
+
+
+def _fitted_links(side: ComparedSide) -> dict[str, FittedLink]:
+    curves = [one for suite in side.merged() for one in measured_series(suite)]
+    request = PredictRequest(
+        world_sizes=(1,), topology=flat(Link(latency_s=1.0, bytes_per_s=1.0)), changes=()
+    )
+    return {
+        f"{one.series.where}: {one.series.title}": one.link
+        for one in predict_all(curves, request)
+        if one.link is not None
+    }
+
+
+def _estimate(band: Band | None) -> Estimate | None:
+    return None if band is None else Estimate.within(band.value, (band.low, band.high))
+
+
+# Two machines side by side: the figures of the cases that both measured, and their links.
+#
+# Other GPUs, another link or another host say nothing about the code. So there is no verdict.
+
 
 FigureName = Literal["step_s", "throughput", "efficiency", "exposed_s"]
 LinkKind = Literal["nvlink", "pcie"]
@@ -225,3 +325,33 @@ def _efficiencies(
             document=table.document,
             where=table.where,
         )
+
+
+# The links within and between nodes that a session's suites of collectives determine.
+
+
+_KIND = "all_reduce"  # the most frequent collective of DDP
+
+
+def measured_topology(suites: Iterable[SuiteResult]) -> Topology | None:
+    """Return the links of the all-reduces, or None if they do not determine both.
+
+    Within a node, that of the most ranks counts; between nodes, that of the most nodes. None as
+    well if nodes have several numbers of ranks, or a swept environment makes several links.
+    """
+    found = [link for suite in suites for link in suite.links if link.kind == _KIND and link.fit]
+    across = [link for link in found if link.nodes > 1]
+    sizes = {link.ranks // link.nodes for link in across}
+    if len(sizes) != 1 or len({str(link.env) for link in found}) != 1:
+        return None
+    (size,) = sizes
+    within = [link for link in found if link.nodes == 1 and link.ranks <= size]
+    if not within:
+        return None
+    return Topology(gpus_per_node=size, intra=_of_most_ranks(within), inter=_of_most_ranks(across))
+
+
+def _of_most_ranks(links: Iterable[LinkFinding]) -> Link:
+    most = max(links, key=lambda link: link.ranks)
+    assert most.fit is not None  # the links were chosen by it
+    return most.fit.link

@@ -1,4 +1,4 @@
-"""Predictions from a scaling curve: bands, limits, changes of the step, and cost."""
+"""Predictions from a scaling curve: bands, limits, changes of the step, cost, and Amdahl's law."""
 
 from __future__ import annotations
 
@@ -9,16 +9,66 @@ import msgspec
 import numpy as np
 
 from ddp_perf.render.units import short_number
-from ddp_perf.scaling.consistency import link_clashes
-from ddp_perf.scaling.cross_checks import CrossCheck, amdahl_check
-from ddp_perf.scaling.curves import ScalingCurve
-from ddp_perf.scaling.fit import Band, ScalingFit, fit_laws
-from ddp_perf.scaling.laws import Law, alpha_beta_laws
-from ddp_perf.scaling.points import ScalingPoint, ranks_text
-from ddp_perf.scaling.what_if import Gain, WhatIf, default_changes, gain, obstacle
-from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, training
-from ddp_perf.stats.link.model import Topology
+from ddp_perf.scaling.curves import ScalingCurve, link_clashes
+from ddp_perf.scaling.fit import (
+    Band,
+    Gain,
+    ScalingFit,
+    WhatIf,
+    default_changes,
+    fit_laws,
+    gain,
+    obstacle,
+)
+from ddp_perf.scaling.laws import (
+    Law,
+    ScalingPoint,
+    alpha_beta_laws,
+    amdahl,
+    amdahl_limit,
+    ranks_text,
+)
+from ddp_perf.stats.alpha_beta import Topology
+from ddp_perf.stats.hardware import Configuration, Cost, best_within, cost_of, training
 from ddp_perf.stats.robust import Floats
+
+# Amdahl's law beside the α-β model: fitted to the same points, and without a vote.
+
+
+class CrossCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one further law: its parameters, its limit and its steps."""
+
+    law: str
+    parameters: dict[str, Band]
+    implied: str  # the meaning of the limit, in words
+    limit: Band  # infinite if the interval reaches no limit
+    step_s: dict[int, Band]  # by world size
+
+
+def amdahl_check(
+    points: Sequence[ScalingPoint], sizes: Sequence[int], *, strong: bool = False
+) -> CrossCheck:
+    """Fit Amdahl's law to the points and return its serial fraction, limit and steps at `sizes`.
+
+    Raises ValueError, with the reason, if the points cannot be fitted.
+    """
+    fit = fit_laws([amdahl(strong=strong)], points)
+    serial = fit.band(lambda law, terms: terms[3 if law.strong else 1] / terms[0])
+    return CrossCheck(
+        law="Amdahl",
+        parameters={"serial fraction": serial},
+        implied="speedup never over",
+        limit=Band(
+            value=amdahl_limit(serial.value),
+            low=amdahl_limit(serial.high),
+            high=amdahl_limit(serial.low),
+        ),
+        step_s={ranks: fit.predict(ranks) for ranks in sizes},
+    )
+
+
+# Predictions from a scaling curve: bands, limits, changes of the step, and cost.
+
 
 _POWERS = [2**power for power in range(41)]  # ranks: a speedup has reached its limit at the last
 _NO_LIMIT = 2**20  # a larger speedup counts as no limit

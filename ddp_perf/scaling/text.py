@@ -10,13 +10,11 @@ import rich.table
 
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import layout_text, short_number, to_json
-from ddp_perf.scaling.cross_checks import CrossCheck
 from ddp_perf.scaling.curves import ScalingCurve
-from ddp_perf.scaling.fit import Band
-from ddp_perf.scaling.prediction import PredictedStep, Prediction
-from ddp_perf.scaling.shape import BACKWARD_SHARE
-from ddp_perf.scaling.what_if import Gain
-from ddp_perf.stats.cost import Configuration
+from ddp_perf.scaling.fit import Band, Gain
+from ddp_perf.scaling.laws import BACKWARD_SHARE
+from ddp_perf.scaling.prediction import CrossCheck, PredictedStep, Prediction
+from ddp_perf.stats.hardware import Configuration
 
 SCHEMA_VERSION = 1
 _NARROWEST = 80

@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_perf.selftest.curve import MOSTLY, Point, PowerCurve
-from ddp_perf.selftest.text import conclusion_of
+from ddp_perf.selftest.curve import MOSTLY, Point, PowerCurve, conclusion_of
 from ddp_perf.system.files import replace_file
 
 _MOST = 30  # per cent: the largest slow-down drawn

@@ -1,34 +1,264 @@
-"""The trials of a self-test: its launches are grouped into sessions, which the gate judges.
-
-Consecutive launches of one slow-down form a session. Each session is judged by the gate's own
-code against the unslowed sessions before it.
-"""
+"""The trials of a self-test: launches are logged, grouped into sessions, and judged by the gate."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import itertools
+import random
 import statistics
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
+from ddp_perf.core.baseline import Session
+from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
+from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
-from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.curve import LEAST_TRIALS, FalseAlarms, Point, PowerCurve
-from ddp_perf.selftest.launches import (
-    PERCENTS,
-    SelftestRequest,
-    baseline_sessions_for,
-    launches_for,
+from ddp_perf.errors import ResultsError
+from ddp_perf.launch.launcher import Launcher
+from ddp_perf.render.units import field_changes
+from ddp_perf.selftest.curve import (
+    LEAST_TRIALS,
+    FalseAlarms,
+    Point,
+    PowerCurve,
+    SlowDown,
+    slow_down_of,
 )
-from ddp_perf.selftest.log import TimedLaunch
-from ddp_perf.selftest.power import SlowDown, slow_down_of
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
-from ddp_perf.stats.share import share_found
-from ddp_perf.stats.summary import as_session
+from ddp_perf.stats.interval import share_found
+from ddp_perf.stats.summary import as_session, summarise
+from ddp_perf.system.files import VersionedJson
+
+# ``launches.jsonl``: the launches of a self-test, written one by one for a later run.
+
+
+SCHEMA_VERSION = 1
+_REMEDY = "give another --output, or delete the file"
+Conditions = dict[str, Scalar | None]
+
+
+class TimedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The figures of one launch."""
+
+    percent: int  # injected slow-down; 0: none
+    started: str  # ISO 8601, UTC
+    wall_s: float  # including the start and the end of its ranks
+    summary: LaunchSummary
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line: the conditions that all launches of the file have in common."""
+
+    schema_version: int = SCHEMA_VERSION
+    conditions: Conditions
+
+
+_HEADER = VersionedJson(
+    schema=_Header,
+    version=SCHEMA_VERSION,
+    kind="a self-test's log",
+    error=ResultsError,
+    remedy=_REMEDY,
+)
+_LAUNCH = msgspec.json.Decoder(TimedLaunch)
+
+
+def conditions_of(case: Case, environment: Environment) -> Conditions:
+    """Return everything that all launches of one self-test must have in common."""
+    return {
+        "case": case.id,
+        **case.work(),
+        "steps": case.schedule.steps,
+        "warmup": case.schedule.warmup,
+        **environment.conditions(),
+    }
+
+
+class SelftestLog:
+    """The file, open for further launches: a header, then one line per launch."""
+
+    def __init__(self, path: Path, conditions: Conditions) -> None:
+        """Read the launches of the file, or begin it.
+
+        An incomplete last line, from a process that was killed, is dropped. Raises ResultsError
+        for any other broken line, for other conditions, or for a path that cannot be written.
+        """
+        self.path = path
+        self.launches: list[TimedLaunch] = []
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise ResultsError(
+                f"{path}: cannot be written: {error.strerror}; give another --output"
+            ) from None
+        try:
+            self._load(conditions)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, launch: TimedLaunch) -> None:
+        """Append a launch. Raises ResultsError if it cannot be written; the others are kept."""
+        self._write(msgspec.json.encode(launch))
+        self.launches.append(launch)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the error was raised at the write
+            self._file.close()
+
+    def _load(self, conditions: Conditions) -> None:
+        self._file.seek(0)
+        data = self._file.read()
+        whole, _, torn = data.rpartition(b"\n")
+        header = msgspec.json.encode(_Header(conditions=conditions))
+        if header.startswith(data):  # new, or killed at the first line
+            self._file.truncate(0)
+            self._write(header)
+            return
+        first, *rest = whole.split(b"\n")
+        self._check(first, conditions)
+        self.launches = [self._decoded(line, number) for number, line in enumerate(rest, start=2)]
+        self._file.truncate(len(data) - len(torn))
+
+    def _check(self, line: bytes, conditions: Conditions) -> None:
+        before = _HEADER.decode(line, f"{self.path}: line 1").conditions
+        changed = field_changes(before, conditions, before | conditions)
+        if changed:
+            raise ResultsError(
+                f"{self.path}: it was measured under other conditions: {', '.join(changed)};"
+                f" {_REMEDY}"
+            )
+
+    def _decoded(self, line: bytes, number: int) -> TimedLaunch:
+        try:
+            return _LAUNCH.decode(line)
+        except msgspec.DecodeError as error:
+            raise ResultsError(f"{self.path}: line {number}: {error}; {_REMEDY}") from None
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise ResultsError(
+                f"{self.path}: cannot be written: {error.strerror}; earlier launches are kept"
+            ) from None
+
+
+# The launches of a self-test: one case, as it is and slowed on purpose.
+#
+# The launches are an endless sequence. A budget ends it anywhere, and a later run continues it. It
+# begins with unslowed launches for the smallest baseline. Rounds follow: one launch of each
+# slow-down and two unslowed ones, in random order, so that a drift of the machine affects all
+# alike.
+
+
+PERCENTS = (2, 3, 5, 10, 20)
+_UNSLOWED = 2  # launches per round: they are trials too, and the baseline of all trials
+_LEAST_SESSIONS, _MOST_SESSIONS = 3, 8
+
+
+class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The case of a self-test, with the error rates of the gate."""
+
+    case: Case
+    launches: int  # per session
+    false_alarm_rate: float  # per session
+    alpha: float  # of one verdict: its share of the suite's rate
+    import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
+
+
+def run_selftest(
+    request: SelftestRequest,
+    log: SelftestLog,
+    launcher: Launcher,
+    *,
+    until: float,
+    on_launch: Callable[[int], None],
+) -> LaunchFailure | None:
+    """Append launches to the log until ``time.monotonic()`` is ``until``, or a launch fails.
+
+    Return the failure, or None. ``on_launch`` receives the number of launches in the log. Raises
+    LaunchError if ranks cannot be started, ResultsError if the log cannot be written.
+    """
+    last_s = 0.0
+    while (begin := time.monotonic()) + last_s <= until:
+        number = len(log.launches)
+        percent = percent_of(number, request.launches)
+        started = datetime.datetime.now(datetime.timezone.utc)
+        outcome = launcher.launch(
+            LaunchRequest(
+                case=request.case,
+                round=number,
+                import_paths=request.import_paths,
+                injections=_injections(percent),
+            )
+        )
+        if isinstance(outcome, LaunchFailure):
+            return outcome
+        last_s = time.monotonic() - begin
+        log.append(
+            TimedLaunch(
+                percent=percent,
+                started=started.isoformat(timespec="seconds"),
+                wall_s=last_s,
+                summary=summarise(
+                    outcome, samples_per_step=request.case.samples_per_step, single=None
+                ),
+            )
+        )
+        on_launch(len(log.launches))
+    return None
+
+
+def percent_of(number: int, launches: int) -> int:
+    """Return the slow-down of launch ``number``, in per cent, with ``launches`` per session."""
+    first = _LEAST_SESSIONS * launches
+    if number < first:
+        return 0
+    order = [*PERCENTS, *[0] * _UNSLOWED]
+    round_, place = divmod(number - first, len(order))
+    random.Random(round_).shuffle(order)
+    return order[place]
+
+
+def baseline_sessions_for(unslowed: int) -> int:
+    """Return how many of the unslowed sessions make a baseline. The rest is left for trials."""
+    return min(_MOST_SESSIONS, max(_LEAST_SESSIONS, unslowed // 3))
+
+
+def launches_for(trials: int, launches: int) -> int:
+    """Return the number of launches that give each slow-down ``trials`` trials.
+
+    ``launches`` is per session. In each cycle every slow-down gets one session, which is judged
+    against the unslowed sessions before it.
+    """
+    for cycles in itertools.count(1):
+        sessions = baseline_sessions_for(_LEAST_SESSIONS + cycles * _UNSLOWED)
+        judged = sum(_LEAST_SESSIONS + cycle * _UNSLOWED >= sessions for cycle in range(cycles))
+        if judged >= trials:
+            break
+    return launches * (_LEAST_SESSIONS + cycles * (len(PERCENTS) + _UNSLOWED))
+
+
+def _injections(percent: int) -> tuple[Injection, ...]:
+    return (parse_injection(f"compute:{percent}%"),) if percent else ()
+
+
+# The trials of a self-test: its launches are grouped into sessions, which the gate judges.
+#
+# Consecutive launches of one slow-down form a session. Each session is judged by the gate's own
+# code against the unslowed sessions before it.
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True):

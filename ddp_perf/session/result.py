@@ -1,25 +1,32 @@
-"""The result of one suite in one session: measurements, findings and what was stored."""
+"""The result of a suite in a session, its conclusion, and the results file (``--ddp-json``)."""
 
 from __future__ import annotations
+
+import datetime
+import enum
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
 from ddp_perf.core.case import Tier
-from ddp_perf.core.collective import CollectiveKind
-from ddp_perf.core.environment import Environment
-from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.environment import Environment, OutlierHost
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EXACT, NODES, STRUCTURE
-from ddp_perf.core.outlier_host import OutlierHost
-from ddp_perf.core.settled import Settled
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.cost import Cost
-from ddp_perf.stats.link.model import Link
-from ddp_perf.stats.link.values import LinkFit, LinkShift, Part
-from ddp_perf.traces.values import TraceAnalysis
+from ddp_perf.core.metric import EXACT, NODES, STEP_TIME, STRUCTURE
+from ddp_perf.core.subject import CollectiveKind
+from ddp_perf.core.verdict import Explanation, Outcome, Settled
+from ddp_perf.errors import ExitCode, ResultsError
+from ddp_perf.stats.alpha_beta import Link, LinkFit, LinkShift, Part
+from ddp_perf.stats.hardware import Cost
+from ddp_perf.system.files import VersionedJson, replace_file
+from ddp_perf.traces.chrome import TraceAnalysis
+
+# The result of one suite in one session: measurements, findings and what was stored.
 
 
 class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,3 +229,164 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def _is_left_out(self, finding: Finding) -> bool:
         saved = self.saved.get(finding.case_id)
         return saved is not None and finding.metric in saved.without
+
+
+# The results file (``--ddp-json``): all measurements and verdicts, with a schema version.
+
+
+SCHEMA_VERSION = 1
+_REMEDY = "write it anew with pytest --ddp-json"
+
+
+class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one pytest session."""
+
+    schema_version: int = SCHEMA_VERSION
+    complete: bool  # False: written while the session was still running
+    suites: tuple[SuiteResult, ...]
+
+
+_FORMAT = VersionedJson(
+    schema=ResultsFile,
+    version=SCHEMA_VERSION,
+    kind="a results file",
+    error=ResultsError,
+    remedy=_REMEDY,
+    others={
+        "accelerator": "a baseline file, not the results of a session; name a file that pytest"
+        " --ddp-json=FILE wrote, or DIR/results.json of --ddp-report=DIR"
+    },
+)
+
+
+def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
+    """Replace ``path`` by these results, or leave it unchanged and raise OSError."""
+    replace_file(path, results_json(suites, complete=complete))
+
+
+def results_json(suites: Sequence[SuiteResult], *, complete: bool) -> bytes:
+    """Return the content of a results file."""
+    return msgspec.json.encode(ResultsFile(complete=complete, suites=tuple(suites)))
+
+
+def read_results(path: Path) -> ResultsFile:
+    """Read what `write_results` wrote.
+
+    Raises ResultsError, which names the file, the field and the remedy.
+    """
+    results = _FORMAT.read(path)
+    for number, suite in enumerate(results.suites):
+        for problem in _problems(suite):
+            raise ResultsError(f"{path}: suites[{number}].{problem}; {_REMEDY}")
+    return results
+
+
+def joined_results(paths: Sequence[Path]) -> ResultsFile:
+    """Read files of other suites each as one; it is complete if all of them are.
+
+    Raises ResultsError if one cannot be read, or if two contain the same suite.
+    """
+    file_of: dict[str, Path] = {}
+    files = [read_results(path) for path in paths]
+    for path, file in zip(paths, files, strict=True):
+        for suite in file.suites:
+            if suite.suite in file_of:
+                raise ResultsError(
+                    f"{path}: {suite.suite} is in {file_of[suite.suite]}, too, and a report has one"
+                    " session of a suite; compare two with ddp-perf compare"
+                )
+            file_of[suite.suite] = path
+    return ResultsFile(
+        complete=all(file.complete for file in files),
+        suites=tuple(suite for file in files for suite in file.suites),
+    )
+
+
+def _problems(suite: SuiteResult) -> Iterator[str]:
+    """Yield each fault that the types do not exclude, with its field."""
+    try:
+        datetime.datetime.fromisoformat(suite.date)
+    except ValueError:
+        yield f"date: {suite.date!r} is not an ISO 8601 date"
+    for case_id, measurement in suite.measurements.items():
+        yield from _problems_of_launches(case_id, measurement)
+        rows, launches = suite.summaries.get(case_id, ()), len(measurement.launches)
+        if len(rows) != launches:
+            yield f"summaries.{case_id}: {len(rows)} summaries of {launches} launches"
+        for i, row in enumerate(rows):
+            for problem in _problems_of_summary(row):
+                yield f"summaries.{case_id}[{i}].{problem}"
+
+
+def _problems_of_launches(case_id: str, measurement: Measurement) -> Iterator[str]:
+    case = measurement.case
+    if case.id != case_id:
+        yield f"measurements.{case_id}.case.id: is {case.id!r}"
+    for i, launch in enumerate(measurement.launches):
+        ranks = f"measurements.{case_id}.launches[{i}].ranks"
+        if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
+            yield f"{ranks}: a rank has no step, or a step has no time"
+        if case.world_size < 1 or len(launch.ranks) != case.world_size:
+            yield f"{ranks}: {len(launch.ranks)} ranks, and world_size is {case.world_size}"
+
+
+def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
+    if STEP_TIME.name not in row.values:
+        yield f"values.{STEP_TIME.name}: missing"
+    figures = msgspec.structs.asdict(row) | row.values | {**row.clocks_mhz}
+    # The overhead may be 0.
+    other = {"round", "node", "values", "clocks_mhz", "decomposition", "overhead_s"}
+    for name in figures.keys() - other:
+        if not 0 < figures[name] < math.inf:
+            yield f"{name}: {figures[name]} is no measured figure"
+
+
+def results_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a results file."""
+    return msgspec.json.schema(ResultsFile)
+
+
+# The conclusion from all findings of a session: the worst one decides.
+
+
+_WORSE = (
+    Outcome.REGRESSION,
+    Outcome.BAD_NODE,
+    Outcome.INCOMPARABLE,
+    Outcome.MISSES_TARGET,
+)
+_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
+
+
+class Conclusion(str, enum.Enum):
+    """The possible conclusions of the commands that judge."""
+
+    PASS = "PASS"
+    REGRESSION = "REGRESSION"
+    UNDECIDED = "UNDECIDED"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Conclusion.PASS: ExitCode.GREEN,
+    Conclusion.REGRESSION: ExitCode.RED,
+    Conclusion.UNDECIDED: ExitCode.UNDECIDED,
+}
+
+
+def conclude(findings: Iterable[Finding], *, failed: bool, missing: bool) -> Conclusion:
+    """Return the conclusion; ``failed`` and ``missing``: a case was, so that it has no finding.
+
+    An acknowledged regression does not fail until its day, and is no pass either.
+    """
+    findings = list(findings)
+    expected = any(found.is_expected for found in findings)
+    outcomes = {found.verdict.outcome for found in findings if not found.is_expected}
+    if failed or not outcomes.isdisjoint(_WORSE):
+        return Conclusion.REGRESSION
+    if missing or expected or not outcomes or not outcomes.issubset(_GOOD):
+        return Conclusion.UNDECIDED
+    return Conclusion.PASS

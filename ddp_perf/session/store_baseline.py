@@ -1,7 +1,8 @@
-"""``--save-baseline`` and ``baseline promote``: which cases of a session are stored."""
+"""``--save-baseline`` and ``baseline promote``: what of a session is stored, and what cannot be."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
@@ -12,33 +13,159 @@ from ddp_perf.baselines.save import (
     Saved,
     SaveMode,
     is_comparable,
+    known_structure,
     merge,
+    merge_structures,
     new_metrics,
     refusal,
     stored_session,
+    too_noisy,
 )
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import Baseline, CaseBaseline
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, CaseBaseline, Session
 from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import LOSS, METRICS, NODES, gated_metrics
-from ddp_perf.core.session import Session
+from ddp_perf.core.metric import (
+    EFFICIENCY,
+    EXACT,
+    LOSS,
+    METRICS,
+    NODES,
+    STEP_TIME,
+    TAIL,
+    gated_metrics,
+)
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import cases_elsewhere, other_machine
-from ddp_perf.session.gate.exact import counted_flops
-from ddp_perf.session.gate.judge_again import judge_again
-from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
-from ddp_perf.session.gate.node_verdict import slow_since
-from ddp_perf.session.left_out import (
-    nothing_left,
-    reasons_of_other_work,
-    reasons_to_leave_out,
-    without,
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.exact import (
+    counted_flops,
+    loss_tolerance,
+    losses_to_store,
+    why_not_stored,
 )
+from ddp_perf.session.gate.judge_again import judge_again
+from ddp_perf.session.gate.nodes import slow_since
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_structures import save_structures
 from ddp_perf.stats.summary import as_session
+
+# The metrics of a measured case that cannot be stored: disturbed, INVALID, or too noisy.
+
+
+_OF_THE_STEP = (STEP_TIME.name, TAIL.name, EFFICIENCY.name)
+
+
+def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -> dict[str, str]:
+    """Return why metrics of a case cannot be stored, by metric; the others can.
+
+    The outcome of a session by itself counts: a case that stays red may be INVALID underneath. A
+    machine that changed may be accepted: its figures are measured, and only not comparable.
+    """
+    case_id, reasons = new.case.id, {}
+    for metric in METRICS:
+        if (why := prevailing_disturbance(case_id, result.measurements, metric.name)) is not None:
+            reasons[metric.name] = why
+    for found in result.findings:
+        outcome = found.by_itself or found.verdict.outcome
+        if found.case_id != case_id or outcome is not Outcome.INVALID:
+            continue
+        if mode != "accept" or found.verdict.ratio is None:
+            reasons.setdefault(found.metric, f"the measurement is INVALID: {found.verdict.reason}")
+    if (why := too_noisy(new)) is not None:
+        reasons = {**dict.fromkeys(_OF_THE_STEP, why), **reasons}
+    return {
+        metric: why
+        for metric, why in reasons.items()
+        if metric == LOSS or new.session.values(metric)
+    }
+
+
+def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> dict[str, str]:
+    """Return why no metric of code that does other work can be stored: it would set a level.
+
+    Its losses and its structure are exact, so more launches do not change that.
+    """
+    if mode == "accept":
+        return {}
+    for exact in EXACT:
+        found = result.finding(case_id, exact)
+        is_red = found is not None and found.verdict.outcome is Outcome.REGRESSION
+        if found is not None and is_red and not found.is_expected:
+            why = f"the {exact} is another one: {found.verdict.reason}"
+            return {metric.name: why for metric in METRICS}
+    return {}
+
+
+def nothing_left(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:
+    """Return why the whole case cannot be stored, or None.
+
+    That is so if no gated metric is left, or if a new level would begin without a step time.
+    """
+    left = [
+        metric
+        for metric in gated_metrics(new.case)
+        if new.session.values(metric) and metric not in reasons
+    ]
+    reasons = {metric: why for metric, why in reasons.items() if metric != LOSS}
+    if reasons and (not left or (mode == "accept" and STEP_TIME.name in reasons)):
+        return reasons.get(STEP_TIME.name) or next(iter(reasons.values()))
+    return None
+
+
+def without(new: NewSession, metrics: Collection[str]) -> NewSession:
+    """Return the session without the figures of some metrics, and what is compared with them.
+
+    Without a step time there are no terms. The control stays if a metric that follows it does.
+    """
+    dropped, session = set(metrics), new.session
+    if STEP_TIME.name in dropped:
+        dropped.add(TYPICAL_STEP)
+        session = msgspec.structs.replace(session, terms=())
+    follow = [metric.name for metric in METRICS if metric.follows_machine]
+    if not any(session.values(name) for name in follow if name not in dropped):
+        dropped.add(CONTROL)
+    launches = tuple(
+        {name: value for name, value in launch.items() if name not in dropped}
+        for launch in session.launches
+    )
+    return msgspec.structs.replace(new, session=msgspec.structs.replace(session, launches=launches))
+
+
+# ``--save-baseline`` of structures: they are of every machine, and committed with the code.
+#
+# They need one launch and no quiet machine, so they are stored even if the session is not.
+
+
+def save_structures(
+    result: SuiteResult,
+    sessions: Sequence[NewSession],
+    baseline: Baseline,
+    store: BaselineStore,
+    *,
+    mode: SaveMode,
+) -> SuiteResult:
+    """Store the structures that ``mode`` selects, and return the result with them.
+
+    ``baseline`` is the one before the session. Raises BaselineError if the file cannot be written.
+    """
+    change = functools.partial(merge_structures, sessions=sessions, baseline=baseline, mode=mode)
+    before = store.load_structures(result.suite)
+    if change(before) == before:
+        return result
+    after = store.update_structures(result.suite, change)
+    stated = {
+        new.case.id: str(store.structure_path(result.suite))
+        for new in sessions
+        if new.structure is not None
+        and known_structure(new.case, after) == new.structure
+        and known_structure(new.case, before) != new.structure
+    }
+    return msgspec.structs.replace(result, saved_structures={**result.saved_structures, **stated})
+
+
+# ``--save-baseline`` and ``baseline promote``: which cases of a session are stored.
+
 
 # What a stored session is marked with. One on a slow node does not inform the level either.
 _OFF_LEVEL = {

@@ -1,4 +1,4 @@
-"""The stored sessions whose code may run again, and what changed since one of them."""
+"""The stored sessions whose code may run again, and the cases that launches must decide."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import NamedTuple
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import CaseBaseline
+from ddp_perf.core.baseline import CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.duel.changed_files import repository_root
-from ddp_perf.duel.sources import Project, sources_of
-from ddp_perf.duel.touched import touched_cases
+from ddp_perf.duel.run import FIRST_LOOK, MARGIN
+from ddp_perf.duel.touched import Project, repository_root, sources_of, touched_cases
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.render.units import change_text, field_changes
 from ddp_perf.session.gate.comparability import changes
-from ddp_perf.system.code_state import (
+from ddp_perf.system.git import (
     CodeState,
     CodeStateError,
     changed_between,
@@ -29,6 +27,9 @@ from ddp_perf.system.code_state import (
     printable,
     tree_of,
 )
+
+# The stored sessions whose code may run again, and what changed since one of them.
+
 
 _OFF_LEVEL = {Outcome.REGRESSION, Outcome.SUSPECT}
 _SOFTWARE = ("python", "torch", "cuda", "cudnn", "nccl", "blas")
@@ -192,3 +193,44 @@ def _edits(case: Case, before: CodeState, now: CodeState | None, project: Projec
     except (CodeStateError, DdpPerfError):
         return _Edits()
     return _Edits((printable(reason),), lines)
+
+
+# The cases that launches must decide, and which of them fit into the time.
+
+
+SERVERS_S = 15.0  # to start two servers, each of which imports torch
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that needs the second stage, and the sessions whose code it may be compared with."""
+
+    case: Case
+    suspicion: float
+    launch_s: float
+    references: tuple[Reference, ...]  # the first one is taken; the others if it does not run
+    changed: Changed
+    skipped: tuple[str, ...] = ()  # why older references do not run
+
+    @property
+    def first_look_s(self) -> float:
+        return 2 * FIRST_LOOK * self.launch_s
+
+
+def fitting(waiting: Sequence[Suspect], left_s: float) -> list[Suspect]:
+    """Return the most suspicious cases of one reference that have room for a first look.
+
+    One that has none, as its launches take long, leaves the time to those after it.
+    """
+    batch: list[Suspect] = []
+    left_s -= SERVERS_S
+    for one in waiting:
+        room_s = MARGIN * one.first_look_s
+        if room_s <= left_s and (not batch or _code(one) == _code(batch[0])):
+            left_s -= room_s
+            batch.append(one)
+    return batch
+
+
+def _code(one: Suspect) -> tuple[str | None, str | None]:
+    """Return what names the code of its reference: the tree, and the packages."""
+    return one.references[0].state.tree, one.references[0].packages

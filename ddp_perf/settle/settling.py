@@ -2,34 +2,140 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import suite_file
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, suite_file
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Case
-from ddp_perf.core.culprit import Culprit
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.verdict import Culprit
+from ddp_perf.duel.bisect.commits import commit_line
+from ddp_perf.duel.bisect.find import find_commit
+from ddp_perf.duel.bisect.opening import open_commit
+from ddp_perf.duel.bisect.search import open_log
+from ddp_perf.duel.bisect.text import culprit_of
 from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.open_sides import OpenSide, side_launcher
 from ddp_perf.duel.run import DuelRequest, run_duel
-from ddp_perf.duel.sources import Project
-from ddp_perf.duel.values import Duel
+from ddp_perf.duel.sides.preparing import parse_side, prepare
+from ddp_perf.duel.touched import Project
+from ddp_perf.duel.values import Duel, PreparedSide, Side
 from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, SideError
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.settle.references import Reference
-from ddp_perf.settle.search import find_culprit, is_searchable
+from ddp_perf.settle.references import Reference, Suspect, edits_beyond, fitting
 from ddp_perf.settle.settled_suite import SettledSuite, worst_red
-from ddp_perf.settle.sides import Sides, both_sides_open
-from ddp_perf.settle.suspects import Suspect, fitting
-from ddp_perf.stats.rule.two_stages import rate_of_pairs
+from ddp_perf.stats.rule.error_rate import rate_of_pairs
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.code_state import CodeState
+from ddp_perf.system.git import CodeState
+from ddp_perf.system.packages import training_variables
+
+# The search for the commit of a red case, between the reference and today.
+
+
+_CONFIDENCE = 0.95
+
+
+def is_searchable(case: Case, good: str, today: CodeState, project: Project) -> bool:
+    """Return whether commits lie between, and no uncommitted edit may touch the case."""
+    return not (today.commit.startswith(good) or edits_beyond(case, today, project))
+
+
+def find_culprit(
+    case: Case,
+    good: str,
+    today: CodeState,
+    project: Project,
+    capacity: Capacity,
+    environment: Environment,
+    *,
+    until: float,
+    say: Callable[[str], None],
+) -> Culprit | None:
+    """Return the commit after ``good`` that made the case slower, or None if it is not found.
+
+    It searches until ``time.monotonic()`` is ``until``. The commits must be searchable. Raises
+    DdpPerfError.
+    """
+    line = commit_line(project.root, good, today.commit)
+    say(f"searching the commit after {good[:8]} that made {case.id} slower")
+    opener = functools.partial(
+        open_commit, root=project.root, case_id=case.id, capacity=capacity, on_progress=say
+    )
+    with contextlib.closing(open_log(line, case.id, environment)) as log:
+        result = find_commit(
+            line, opener, log, confidence=_CONFIDENCE, until=until, on_progress=lambda text: None
+        )
+    return culprit_of(result)
+
+
+# The two sides of the second stage: the code of a stored session, and today's.
+
+
+# Opens the code of a reference and today's; its last argument receives lines for people.
+Sides = Callable[
+    [Reference, Project, Callable[[str], None]],
+    contextlib.AbstractContextManager[tuple[OpenSide, OpenSide]],
+]
+
+
+@contextlib.contextmanager
+def both_sides_open(
+    reference: Reference, project: Project, say: Callable[[str], None]
+) -> Iterator[tuple[OpenSide, OpenSide]]:
+    """Yield the code of the reference and today's, on a machine that is leased already.
+
+    Raises SideError.
+    """
+    with contextlib.ExitStack() as stack:
+        prepared = [
+            stack.enter_context(
+                prepare(side, project.root, on_progress=say, import_paths=project.import_paths)
+            )
+            for side in (_before(reference, project), parse_side(".", "B", project.root))
+        ]
+        a, b = _with_variables(prepared[0], reference), prepared[1]
+        sides = [OpenSide(side, side_launcher(side)) for side in (a, b)]
+        for side in sides:
+            stack.enter_context(contextlib.closing(side.launcher))
+        yield sides[0], sides[1]
+
+
+def _before(reference: Reference, project: Project) -> Side:
+    """Return the reference as a side: its code or, if that is today's, its packages."""
+    if reference.packages is not None:
+        return parse_side(reference.packages, "A", project.root)
+    return Side(
+        name="A",
+        spec=reference.date,
+        kind="revision",
+        label=reference.label,
+        commit=reference.state.commit,
+        patch=str(reference.patch) if reference.state.patch else None,
+    )
+
+
+def _with_variables(side: PreparedSide, reference: Reference) -> PreparedSide:
+    """Return the side with the variables of the reference, in the place of today's."""
+    tier: Tier = "gpu" if reference.environment.cuda is not None else "cpu"
+    today = training_variables(tier, side.environ)
+    before: Mapping[str, str] = reference.environment.variables
+    if today == before:
+        return side
+    kept = {name: value for name, value in side.environ.items() if name not in today}
+    return msgspec.structs.replace(side, environ={**kept, **before})
+
+
+# The second stage of a session, suite by suite, within the time that the session has for it.
+
 
 _OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
 _OF_SEARCH = 1 / 3  # of a suite's time: once a case is red, the search for its commit has it

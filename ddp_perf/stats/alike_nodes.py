@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_perf.stats.robust import robust_sd, sd_of_deviations
-from ddp_perf.stats.rule.comparison import Comparison
-from ddp_perf.stats.rule.inputs import Figures
+from ddp_perf.stats.rule.comparison import Comparison, Figures
 
 NodeFigures = Mapping[str, Figures]  # of each node of a session, one figure for each launch
 Offsets = Mapping[str, float]  # of each node of a session, its log ratio to the others, or to all

@@ -1,19 +1,128 @@
-"""Summaries of launches: the figures of each launch, and a case's launches as a session."""
+"""Summaries of launches: their figures, levels and scaling, and a case's launches as a session."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import msgspec
+
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.launch import LaunchResult, NetworkUse, RankResult, RankUtilisation, RdmaUse
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
-from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
-from ddp_perf.stats.level import launch_level
-from ddp_perf.stats.scaling import ideal_share
 from ddp_perf.stats.step_decomposition import decompose
+
+# The level of a launch: what its step costs when nothing disturbs it.
+
+
+FASTEST_OF = 10  # steps: the level is the expected fastest of so many
+_FEWEST = 5  # clean steps that count alone
+
+
+def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = None) -> float:
+    """Return the expected fastest of `FASTEST_OF` steps that are drawn at random, in seconds.
+
+    ``step_s`` has the seconds of the timed steps of one rank, or of the group.
+    ``disturbed`` has one bool for each step, where a witness was read; such steps are left out,
+    unless fewer than five others remain.
+
+    What neighbours do to a step only makes it longer, so fast steps are the more repeatable ones. A
+    minimum would fall with the number of steps. The expected minimum of a fixed number does not: it
+    is the U-statistic Σ x₍ᵢ₎ C(n−i, m−1) ÷ C(n, m) with x₍₁₎ ≤ x₍₂₎ ≤ … (Hoeffding, "A class of
+    statistics with asymptotically normal distribution", Ann. Math. Stat. 19, 1948). With fewer
+    steps than `FASTEST_OF`, it is their minimum.
+
+    Raises ValueError if there is no step, or if the lengths differ.
+    """
+    witnesses = 0 if disturbed is None else len(disturbed)
+    if len(step_s) == 0 or witnesses not in (0, len(step_s)):
+        raise ValueError(f"{len(step_s)} steps, {witnesses} witnesses")
+    ordered = sorted(clean_steps(step_s, disturbed))
+    drawn = min(FASTEST_OF, len(ordered))
+    # The chance that no drawn step is among the fastest ones so far, updated from step to step.
+    level, chance = 0.0, 1.0
+    for rank, seconds in enumerate(ordered):
+        share = drawn / (len(ordered) - rank)
+        level += chance * share * seconds
+        if share >= 1:
+            break
+        chance *= 1 - share
+    return level
+
+
+def clean_steps(
+    step_s: Sequence[float], disturbed: Sequence[bool] | None = None
+) -> Sequence[float]:
+    """Return the steps that were not disturbed; all of them if under five were not."""
+    if disturbed is None or len(disturbed) == 0:
+        return step_s
+    clean = [seconds for seconds, was in zip(step_s, disturbed, strict=True) if not was]
+    return clean if len(clean) >= _FEWEST else step_s
+
+
+# Speedup, efficiency and scaling overhead of N ranks against one, by their definitions.
+#
+# Weak scaling keeps the batch of each rank (Gustafson 1988), strong scaling that of all ranks
+# together (Amdahl 1967). One formula serves both, by the samples of a step: ideally N ranks need
+# 1/N of the time that one rank needs for each sample.
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """Weak or strong scaling of N ranks against one."""
+
+    speedup: float  # throughput(N) ÷ throughput(1)
+    efficiency: float  # speedup ÷ N
+    overhead_s: float  # the scaling overhead: step time(N) − the ideal step
+    overhead_fraction: float  # of step time(N)
+
+
+def ideal_share(*, world_size: int, samples: int, single_samples: int) -> float:
+    """Return the ideal step of N ranks as a share of the step of one rank.
+
+    ``samples`` are those of a step of N ranks, ``single_samples`` those of a step of one rank. It
+    is 1 if each rank keeps its batch (weak), and 1/N if all ranks share one batch (strong).
+    """
+    return samples / (world_size * single_samples)
+
+
+def efficiency_of(*, world_size: int, throughput: float, single_throughput: float) -> float:
+    """Return the throughput of a rank among N, as a share of that of one rank alone."""
+    return throughput / (world_size * single_throughput)
+
+
+def scaling_of(
+    *,
+    world_size: int,
+    throughput: float,
+    single_throughput: float,
+    step_s: float,
+    single_s: float,
+    ideal_share: float,
+) -> Scaling:
+    """Compare N ranks with one rank.
+
+    The throughputs are in samples per second over all ranks. ``step_s`` and ``single_s`` are the
+    steps of N ranks and of one rank. The scaling overhead is the time above the ideal
+    step, for whatever reason: it contains imbalance, and compute that does not shrink with the
+    batch, and not the communication that computation hides.
+    """
+    speedup = throughput / single_throughput
+    overhead_s = step_s - single_s * ideal_share
+    return Scaling(
+        speedup=speedup,
+        efficiency=efficiency_of(
+            world_size=world_size, throughput=throughput, single_throughput=single_throughput
+        ),
+        overhead_s=overhead_s,
+        overhead_fraction=overhead_s / step_s,
+    )
+
+
+# Summaries of launches: the figures of each launch, and a case's launches as a session.
 
 
 def summarise(
@@ -171,3 +280,126 @@ def _rounded(row: Mapping[str, float], digits: int) -> dict[str, float]:
 
 def _to_digits(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
+
+
+# The utilisation of a case: rates and shares, as medians over its launches.
+
+
+Part = TypeVar("Part")
+_NAMES = ("interface", "rdma_ports")  # not medians, but those of the first launch that has one
+
+
+class CaseUtilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """The use of a machine by a case, of a rank or a GPU: the mean over all of them.
+
+    None: unknown for some of them. Of a link the busier direction counts.
+    """
+
+    cpu_cores: float | None = None  # CPU seconds of a rank's process in a second
+    system_cores: float | None = None  # the part of them in the kernel
+    loader_cores: float | None = None  # CPU seconds of a rank's loader workers in a second
+    cores_share: float | None = None  # of all cores that the ranks may use: ranks and loaders
+    interface: str | None = None
+    network_bytes_per_s: float | None = None  # of the whole host
+    network_share: float | None = None  # of the link's speed
+    rdma_ports: str | None = None
+    rdma_bytes_per_s: float | None = None  # of the whole host, over all ports
+    rdma_share: float | None = None  # of their speed
+    rdma_waits_per_s: float | None = None  # ticks in which a port had data and sent none
+    gpu_busy: float | None = None
+    gpu_memory_busy: float | None = None
+    gpu_memory_used: float | None = None  # bytes, of the GPU with the most
+    sm_clock_mhz: float | None = None
+    pcie_bytes_per_s: float | None = None  # of a GPU
+    nvlink_bytes_per_s: float | None = None  # of a GPU
+
+    def known(self) -> dict[str, float | str]:
+        """Return the known figures by name."""
+        fields = msgspec.structs.asdict(self)
+        return {name: figure for name, figure in fields.items() if figure is not None}
+
+
+def utilisation_figures(launches: Sequence[LaunchResult]) -> CaseUtilisation:
+    """Return the medians over the launches that have a figure."""
+    each = [_of_launch(launch) for launch in launches]
+    figures: dict[str, Any] = {}
+    for name in CaseUtilisation.__struct_fields__:
+        known = [value for one in each if (value := getattr(one, name)) is not None]
+        if known:
+            figures[name] = known[0] if name in _NAMES else statistics.median(known)
+    return CaseUtilisation(**figures)
+
+
+def _of_launch(launch: LaunchResult) -> CaseUtilisation:
+    used = [rank.utilisation for rank in launch.ranks if rank.utilisation is not None]
+    if len(used) < len(launch.ranks):
+        return CaseUtilisation()
+    gpus = [one.gpu for one in used if one.gpu is not None]
+    memory = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    return CaseUtilisation(
+        cpu_cores=_mean(used, lambda one: one.cpu_s / one.period_s),
+        system_cores=_mean(used, lambda one: one.system_s / one.period_s),
+        loader_cores=_mean(used, _loader_cores),
+        cores_share=_cores_share(launch.ranks, used),
+        **(_of_network(used[0].network, used[0].period_s) if used[0].network else {}),
+        **(_of_rdma(used[0].rdma, used[0].period_s) if used[0].rdma else {}),
+        gpu_busy=_mean(gpus, lambda gpu: gpu.busy),
+        gpu_memory_busy=_mean(gpus, lambda gpu: gpu.memory_busy),
+        gpu_memory_used=max(memory, default=None),
+        sm_clock_mhz=_mean(gpus, lambda gpu: gpu.sm_clock_mhz),
+        pcie_bytes_per_s=_mean(used, lambda one: _link_rate(one, "pcie")),
+        nvlink_bytes_per_s=_mean(used, lambda one: _link_rate(one, "nvlink")),
+    )
+
+
+def _loader_cores(used: RankUtilisation) -> float | None:
+    return None if used.loaders_cpu_s is None else used.loaders_cpu_s / used.period_s
+
+
+def _cores_share(ranks: Sequence[RankResult], each: Sequence[RankUtilisation]) -> float | None:
+    """Return the share of their cores that all ranks and loaders use; None: unknown."""
+    loaders = [_loader_cores(used) for used in each]
+    cores = {core for rank in ranks for core in rank.placement.cores}
+    if None in loaders or not cores:
+        return None
+    own = sum(used.cpu_s / used.period_s for used in each)
+    return min((own + sum(filter(None, loaders))) / len(cores), 1.0)
+
+
+def _of_network(network: NetworkUse, period_s: float) -> dict[str, Any]:
+    rate, share = _rate_and_share(network, period_s)
+    return {
+        "interface": network.interface,
+        "network_bytes_per_s": rate,
+        "network_share": share,
+    }
+
+
+def _of_rdma(rdma: RdmaUse, period_s: float) -> dict[str, Any]:
+    rate, share = _rate_and_share(rdma, period_s)
+    return {
+        "rdma_ports": rdma.ports,
+        "rdma_bytes_per_s": rate,
+        "rdma_share": share,
+        "rdma_waits_per_s": None if rdma.waited is None else rdma.waited / period_s,
+    }
+
+
+def _rate_and_share(used: NetworkUse | RdmaUse, period_s: float) -> tuple[float, float | None]:
+    rate = max(used.sent, used.received) / period_s
+    return rate, None if used.speed is None else min(rate / used.speed, 1.0)
+
+
+def _link_rate(used: RankUtilisation, link: str) -> float | None:
+    """Return the bytes/s of a GPU's link in the busier direction, or None if one is unknown."""
+    if used.gpu is None:
+        return None
+    sent = getattr(used.gpu.traffic, f"{link}_sent")
+    received = getattr(used.gpu.traffic, f"{link}_received")
+    return None if None in (sent, received) else max(sent, received) / used.period_s
+
+
+def _mean(parts: Sequence[Part], figure: Callable[[Part], float | None]) -> float | None:
+    """Return the mean over all parts, or None if one of them has no figure."""
+    known = [value for part in parts if (value := figure(part)) is not None]
+    return statistics.fmean(known) if known and len(known) == len(parts) else None

@@ -10,7 +10,7 @@ import msgspec
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLoad, GpuMachine, Throttle
 from ddp_perf.errors import LeaseError
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.system.host.host import HostState
 from ddp_perf.system.lease import lease_directory
 
 _GIB = 2**30

@@ -1,10 +1,113 @@
-"""Atomic writes: a file is the old one or the new one, never a part of each."""
+"""Files: written atomically, and read with their ``schema_version``."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ddp_perf.errors import DdpPerfError
+
+# One reader for all JSON files that state a ``schema_version``.
+
+
+T = TypeVar("T")
+
+
+class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One kind of file: the type of its contents, its version, and what its errors advise."""
+
+    schema: type[T]
+    version: int
+    kind: str  # with its article: "a results file"
+    error: type[DdpPerfError]
+    remedy: str  # ends the messages: "write it anew with pytest --ddp-json"
+    anew: str | None = None  # the remedy for a file of another version; None: the same
+    # Other kinds of file that are often named instead: a field that only they have, and the kind
+    # with the remedy.
+    others: Mapping[str, str] = {}
+
+    def read(self, path: Path) -> T:
+        """Read a file. Raises ``error`` for a missing file, and as `decode` does."""
+        found = self.read_if_present(path)
+        if found is None:
+            raise self.error(f"{path}: cannot be read: No such file or directory; {self.remedy}")
+        return found
+
+    def read_if_present(self, path: Path) -> T | None:
+        """Read a file, or return None if there is none. Raises ``error`` as `decode` does."""
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.error(f"{path}: cannot be read: {error.strerror}; {self.remedy}") from None
+        return self.decode(raw, str(path))
+
+    def decode(self, raw: bytes, where: str) -> T:
+        """Decode one document. ``where`` is the file, or the file and the line.
+
+        Raises ``error``, which names the file, the field and the remedy, for a document that is
+        no JSON, has another version, or has a field of another type.
+        """
+        with contextlib.suppress(msgspec.DecodeError):
+            if msgspec.json.decode(raw, type=_Version).schema_version == self.version:
+                return msgspec.json.decode(raw, type=self.schema)
+        return self._decode_slowly(raw, where)
+
+    def _decode_slowly(self, raw: bytes, where: str) -> T:
+        """Find out what is wrong with the document."""
+        try:
+            # NaN is not JSON, and 1e999 is not a number. Each stays text, so that the field
+            # that needs a number refuses it.
+            data = json.loads(raw, parse_constant=str, parse_float=_finite)
+        except ValueError as error:
+            raise self.error(
+                f"{where}: is cut short, or is not JSON ({error}); {self.remedy}"
+            ) from None
+        for field, kind in self.others.items():
+            if isinstance(data, dict) and field in data:
+                raise self.error(f"{where}: this is {kind}")
+        self._check_version(data, where)
+        try:
+            return msgspec.convert(data, self.schema)
+        except msgspec.ValidationError as error:
+            message, _, place = str(error).partition(" - at ")
+            field = place.strip("`").removeprefix("$.") or "the file"
+            raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
+
+    def _check_version(self, data: Any, where: str) -> None:
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise self.error(
+                f"{where}: schema_version: missing, so this is not {self.kind}; {self.remedy}"
+            )
+        found = data["schema_version"]
+        if not isinstance(found, int) or isinstance(found, bool) or found != self.version:
+            raise self.error(
+                f"{where}: schema_version: is {found!r}, this ddp-perf reads {self.version}; use"
+                f" the ddp-perf that wrote the file, or {self.anew or self.remedy}"
+            )
+
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    """The one field that every version has."""
+
+    schema_version: int
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
+# Atomic writes: a file is the old one or the new one, never a part of each.
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -1,23 +1,28 @@
-"""Reader of torch.profiler's files: Chrome traces as Kineto writes them, plain or gzipped.
-
-Events keep their order in the file. Kineto writes values that are not valid JSON (NaN, inf, bytes
-that are not UTF-8): they are repaired. An entry that is not a valid event is dropped and counted.
-"""
+"""Reader of torch.profiler's files, the messages of collectives, and the values of an analysis."""
 
 from __future__ import annotations
 
+import bisect
+import collections
 import contextlib
 import gzip
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ddp_perf.errors import TraceError
+from ddp_perf.system.files import replace_file
+
+# Reader of torch.profiler's files: Chrome traces as Kineto writes them, plain or gzipped.
+#
+# Events keep their order in the file. Kineto writes values that are not valid JSON (NaN, inf, bytes
+# that are not UTF-8): they are repaired. An entry that is not a valid event is dropped and counted.
+
 
 MERGED_RANKS = "mergedRanks"  # marks a file that `traces.merge` made
 _GZIP = b"\x1f\x8b"
@@ -188,3 +193,338 @@ def _repaired(text: bytes) -> bytes:
     return _NO_NUMBER.sub(
         lambda found: _CONTROL.sub(" ", found[1]) if found[1] else "null", readable
     ).encode()
+
+
+# The values of an analysis of traces: times in seconds, shares from 0 to 1.
+
+
+SCHEMA_VERSION = 1
+
+CallKind = Literal["kernel", "collective", "copy", "fill", "synchronisation"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """The data that one collective sends. None: the trace does not have it."""
+
+    kind: str  # "all_reduce", "broadcast", …; a kernel's name if the trace has no kind
+    dtype: str | None = None
+    bytes: int | None = None  # of the larger of input and output, on this rank
+    group: str | None = None  # its description, or its name
+    group_ranks: str | None = None  # "[0, 1]", as in the trace
+    group_size: int | None = None
+
+
+class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """The seconds of one rank by kind of work."""
+
+    window_s: float  # computation + exposed communication + exposed memory + idle
+    computation_s: float
+    communication_s: float  # all of it, hidden or not
+    exposed_communication_s: float
+    memory_s: float
+    exposed_memory_s: float
+    idle_s: float
+    overlap: (
+        float | None
+    )  # overlap ratio: share of the communication that computation hides; None: no communication
+
+
+class HtaSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of HolisticTraceAnalysis 0.5 for the same trace, from the events it selects."""
+
+    computation_s: float
+    idle_s: float
+    other_s: float  # busy, and not computing
+    overlap: float | None
+
+
+class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """One annotated step of one rank. All work that it launched belongs to it."""
+
+    number: int
+    step_s: float  # of the host's annotation
+    computation_s: float
+    communication_s: float
+    exposed_communication_s: float
+
+
+class RankSkew(msgspec.Struct, frozen=True, kw_only=True):
+    """The delay of one rank in the collectives that it shares with others."""
+
+    rank: int
+    collectives: int
+    last: int  # number of them in which it was the last rank
+    behind_s: float  # median delay after the first rank
+
+
+class RankComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison of the ranks over the collectives that could be matched between them."""
+
+    matched: int
+    unmatched: int  # calls of one rank without a known counterpart
+    one_clock: bool  # False: the files' clocks differ, so lengths are compared
+    hosts: int = 1  # of the files; several have several clocks
+    median_skew_s: float | None  # last start − first start; None: nothing matched
+    largest_skew_s: float | None
+    slowest: int | None  # the rank that was the last in most of them; None: no such rank
+    ranks: tuple[RankSkew, ...]
+
+
+class KernelTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """All calls of one kernel or operator, over all ranks."""
+
+    name: str
+    calls: int
+    total_s: float  # of an operator: without the operators that it calls
+
+
+class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """All collectives of one kind, type, size and group, over all ranks."""
+
+    message: Message
+    calls: int
+    total_s: float
+    exposed_s: float  # time in which that rank did not compute
+
+
+class KernelCount(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """The number of calls of one kernel, copy, fill or synchronising call, in each step."""
+
+    kind: CallKind
+    name: str
+    calls: tuple[int, ...]  # one number without annotated steps: of the whole trace
+
+
+class KernelCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one rank's GPU in each annotated step, and the calls in which the host waits.
+
+    Work belongs to the step that launched it; a waiting call to the step in which it begins.
+    """
+
+    steps: tuple[int, ...]  # numbers; empty: none is annotated
+    counts: tuple[KernelCount, ...]  # sorted
+
+
+class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """The analysis of one rank's file."""
+
+    file: str
+    rank: int
+    world_size: int | None  # None: not in the trace
+    backend: str | None
+    host: str | None
+    device: str | None  # the GPU's name, or "CPU" if the host computes
+    split: TimeSplit
+    hta: HtaSplit | None  # None without a GPU
+    steps: tuple[StepSplit, ...]
+    dropped: int  # entries that are not usable
+    counts: KernelCounts | None = None  # None without a GPU
+
+
+class TraceAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """The analysis of all files of one command, defined in `split`, `steps` and `skew`."""
+
+    schema_version: int = SCHEMA_VERSION
+    ranks: tuple[RankTrace, ...]  # by rank
+    kernels: tuple[KernelTotal, ...]
+    collectives: tuple[CollectiveTotal, ...]
+    comparison: RankComparison | None  # None: one rank
+
+
+# The messages of collectives: kind, type, bytes and group, as far as the trace has them.
+
+
+_BYTES = {
+    **dict.fromkeys(("double", "float64", "long", "int64", "longint"), 8),
+    **dict.fromkeys(("float", "float32", "int", "int32"), 4),
+    **dict.fromkeys(("half", "float16", "bfloat16", "short", "int16"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
+}
+_TORCH_TYPES = {
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "long": "int64",
+    "long int": "int64",
+    "int": "int32",
+    "byte": "uint8",
+    "unsigned char": "uint8",
+}
+_KERNEL_KIND = re.compile(r"Kernel_([A-Za-z]+)_")
+_RANGE = re.compile(r"(?:nccl|gloo|mpi|ucc):_?(\w+)|record_param_comms")
+
+
+class _Args(msgspec.Struct, frozen=True, gc=False):
+    name: Any = msgspec.field(name="Collective name", default=None)
+    sent: Any = msgspec.field(name="In msg nelems", default=None)
+    received: Any = msgspec.field(name="Out msg nelems", default=None)
+    dtype: Any = None
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    description: Any = msgspec.field(name="Process Group Description", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    size: Any = msgspec.field(name="Group size", default=None)
+    shapes: Any = msgspec.field(name="Input Dims", default=None)
+    types: Any = msgspec.field(name="Input type", default=None)
+
+
+def messages_of(
+    communications: Mapping[int, tuple[TraceEvent, TraceEvent | None]],
+    marks: Iterable[TraceEvent],
+) -> dict[int, Message]:
+    """Return the message of each communication, by the same number.
+
+    Each communication is an event and its launch. A property that the event itself does not have
+    is taken from the host's ranges around its launch.
+    """
+    ranges = _Ranges(event for event in marks if _RANGE.fullmatch(event.name))
+    return {
+        number: _message([event, *(ranges.around(launch) if launch else ())])
+        for number, (event, launch) in communications.items()
+    }
+
+
+def collective_kind(name: str) -> str:
+    """Return one name for all spellings: ``AllReduce``, ``_allreduce_base`` → ``all_reduce``."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_")
+    name = re.sub(r"(_coalesced|_base|_into_tensor|_tensor|_single|_async)+$", "", name)
+    name = re.sub(r"^all_?(reduce|gather|to_?all)v?", r"all_\1", name).replace("toall", "to_all")
+    return re.sub(r"^reduce_?scatterv?", "reduce_scatter", name)
+
+
+class _Ranges:
+    """Ranges of collectives on the host, by thread; a range is found by a time within it."""
+
+    def __init__(self, events: Iterable[TraceEvent]) -> None:
+        self._by_thread: dict[object, list[TraceEvent]] = collections.defaultdict(list)
+        for event in sorted(events, key=lambda event: (event.ts, -event.dur)):
+            self._by_thread[event.tid].append(event)
+
+    def around(self, launch: TraceEvent) -> list[TraceEvent]:
+        """Return the ranges around a launch, innermost first; c10d has at most three levels."""
+        events = self._by_thread.get(launch.tid, [])
+        place = bisect.bisect_right(events, launch.ts, key=lambda event: event.ts)
+        near = reversed(events[max(place - 4, 0) : place])
+        return [event for event in near if launch.ts <= event.ts + event.dur]
+
+
+def _message(events: list[TraceEvent]) -> Message:
+    """Return the message of these events. For each property the first event that has it decides."""
+    args = decode_args(events, _Args)
+    dtype = _first(_dtype(one) for one in args)
+    elements = _first(_elements(one) for one in args)
+    group = _first(_text_value(one.description) or _text_value(one.group) for one in args)
+    size = _first(one.size for one in args)
+    return Message(
+        kind=_kind([event.name for event in events], [one.name for one in args]),
+        dtype=dtype,
+        bytes=elements * _BYTES[dtype] if elements is not None and dtype else None,
+        group=group,
+        group_ranks=_first(_text_value(one.ranks) for one in args),
+        group_size=size if isinstance(size, int) else None,
+    )
+
+
+def _text_value(value: object) -> str | None:
+    """Return a text, or None if it is no text, empty, or the description "undefined"."""
+    return value if isinstance(value, str) and value not in ("", "undefined") else None
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _kind(names: list[str], arguments: list[object]) -> str:
+    """Return the kind of a collective by its arguments, a range's name, or the kernel's name.
+
+    The kernel of an all-to-all is named send and receive only.
+    """
+    ranges = [found[1] for name in names if (found := _RANGE.fullmatch(name)) and found[1]]
+    kernel = _KERNEL_KIND.search(names[0])
+    candidates = [*(name for name in arguments if isinstance(name, str)), *ranges]
+    if kernel:
+        candidates.append(kernel[1])
+    return collective_kind(candidates[0]) if candidates else names[0].partition("(")[0]
+
+
+def _dtype(args: _Args) -> str | None:
+    """Return the type by torch's name, or None if it is not one type, as for a list of tensors."""
+    types = args.types if isinstance(args.types, list) else []
+    for name in (args.dtype, *types[:1]):
+        if isinstance(name, str):
+            name = name.lower().removeprefix("c10::")
+            name = _TORCH_TYPES.get(name, name)
+            if name in _BYTES:
+                return name
+    return None
+
+
+def _elements(args: _Args) -> int | None:
+    """Return the elements of the larger of input and output.
+
+    The shapes of the call are used if it has no counts.
+    """
+    counts = [count for count in (args.sent, args.received) if isinstance(count, int)]
+    shapes = args.shapes if isinstance(args.shapes, list) else []
+    counts = counts or [count for shape in shapes if (count := _size(shape)) is not None]
+    return max(counts, default=None)
+
+
+def _size(shape: object) -> int | None:
+    """Return the number of elements of one tensor, or of a list of tensors."""
+    if not isinstance(shape, list) or not shape:
+        return None
+    if all(isinstance(length, int) for length in shape):
+        return math.prod(shape)
+    parts = [_size(part) for part in shape]
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+# The merge of all ranks' traces into one file for a viewer (ui.perfetto.dev).
+
+
+_PIDS = 10_000_000  # more than the largest process id of Linux
+_FLOWS = 2**40  # more than any flow's id; with 2^13 ranks still exact in JavaScript
+
+
+def merge_traces(files: Mapping[int, Path], target: Path) -> None:
+    """Write `target` (.json.gz) from the ranks' files. Raises TraceError and OSError.
+
+    Every rank has its own processes, threads and flows, and its number before each process's name.
+    Its times are moved by the difference between its clock's base and the first rank's. Clocks of
+    several hosts are not one clock, so each process's name then has its host.
+    """
+    traces = {rank: read_json(path) for rank, path in files.items()}
+    first = next(iter(traces.values()))
+    several = len({trace.get("host_name") for trace in traces.values()}) > 1
+    events: list[dict[str, Any]] = []
+    for rank, trace in traces.items():
+        shift_us = (_base_ns(trace) - _base_ns(first)) / 1e3
+        name = f"rank {rank}" + (f" on {trace.get('host_name')}, by its clock" if several else "")
+        events += _of_rank(rank, name, trace["traceEvents"], shift_us)
+    merged = {**first, MERGED_RANKS: list(traces), "traceEvents": events}
+    merged.pop("distributedInfo", None)  # one rank's
+    replace_file(target, gzip.compress(msgspec.json.encode(merged)))
+
+
+def _base_ns(trace: Mapping[str, Any]) -> int:
+    return int(trace.get("baseTimeNanoseconds", 0))
+
+
+def _of_rank(
+    rank: int, name: str, events: list[dict[str, Any]], shift_us: float
+) -> Iterator[dict[str, Any]]:
+    for event in events:
+        moved = {**event, "pid": _pid(rank, event.get("pid"))}
+        if "ts" in event:
+            moved["ts"] = event["ts"] + shift_us
+        if event.get("ph") in ("s", "t", "f") and isinstance(event.get("id"), int):
+            moved["id"] = rank * _FLOWS + event["id"]
+        if event.get("name") == "process_name":
+            moved["args"] = {"name": f"{name}: {event['args']['name']}"}
+        elif event.get("name") == "process_sort_index":
+            moved["args"] = {"sort_index": rank}
+        yield moved
+
+
+def _pid(rank: int, pid: object) -> int | str:
+    return (rank + 1) * _PIDS + pid if isinstance(pid, int) else f"rank {rank}: {pid}"

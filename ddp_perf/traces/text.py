@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import milliseconds, percent, to_json
-from ddp_perf.traces.values import (
+from ddp_perf.traces.chrome import (
     CollectiveTotal,
     KernelCounts,
     RankComparison,

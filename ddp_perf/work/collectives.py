@@ -7,9 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddp_perf.core.work import CollectiveCount, Phase, Site, StepWork
 from ddp_perf.render.units import counted
-from ddp_perf.work.amounts import Amount, amounts_by_site, changed_places, total
-from ddp_perf.work.sites import MatchedSites
-from ddp_perf.work.values import Place, WorkChange
+from ddp_perf.work.values import (
+    Amount,
+    MatchedSites,
+    Place,
+    WorkChange,
+    amounts_by_site,
+    changed_places,
+    total,
+)
 
 _Key = tuple[str, str, int, int, Phase]  # kind, dtype, bytes, ranks of its group (0: all), phase
 _Table = Mapping[_Key, Mapping[Site, Amount]]

@@ -1,9 +1,4 @@
-"""The cost of changed work on an accelerator: modelled, and not measured.
-
-An operation takes its bytes ÷ the bandwidth of the memory, or its FLOPs ÷ the peak, whichever is
-longer, and a launch. A collective takes the time of the α-β model. docs/work.md has how far such
-sums are from published steps.
-"""
+"""The cost of changed work on an accelerator: modelled, and not measured."""
 
 from __future__ import annotations
 
@@ -13,15 +8,23 @@ from typing import get_args
 
 import msgspec
 
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.core.subject import CollectiveKind
 from ddp_perf.core.work import HOST_READS, CollectiveCount, OperationCount, Site, StepWork
 from ddp_perf.render.units import short_number
-from ddp_perf.stats.audit.link_peak import link_peak
+from ddp_perf.stats.alpha_beta import Link, ring_s
 from ddp_perf.stats.hardware import memory_bandwidth, peak_flops
-from ddp_perf.stats.link.model import Link, ring_s
-from ddp_perf.work.host_reads import is_host_read
-from ddp_perf.work.values import CountedCase, WorkChange
+from ddp_perf.stats.plausibility import link_peak
+from ddp_perf.work.values import CountedCase, WorkChange, is_host_read
+
+# The cost of changed work on an accelerator: modelled, and not measured.
+#
+# An operation takes its bytes ÷ the bandwidth of the memory, or its FLOPs ÷ the peak, whichever is
+# longer, and a launch. A collective takes the time of the α-β model. docs/work.md has how far such
+# sums are from published steps.
+
 
 # Of a short kernel on a V100: 3.8 µs where the host launches ahead, 9.6 µs where it waits for each
 # (NVIDIA, "Getting Started with CUDA Graphs", 2019). A host read is such a kernel at least: the
@@ -202,3 +205,35 @@ def _link_of(accelerator: str) -> Link | None:
 
 def _kind(kind: str) -> CollectiveKind | None:
     return next((known for known in get_args(CollectiveKind) if known == kind), None)
+
+
+# The accelerators that changed work is modelled on.
+
+
+DEFAULT = ("a100-sxm4-80gb", "h100-80gb-hbm3")
+
+
+def accelerators_of(
+    cases: Iterable[Case], machine: str, store: BaselineStore
+) -> dict[str, tuple[str, ...]]:
+    """Return the accelerators for each suite, by its name.
+
+    The one of this machine, if its peaks are known; else those that have figures of the suite,
+    measured or published; else DEFAULT. ``machine`` is the name of this machine's baseline file.
+    """
+    by_suite: dict[str, list[Case]] = {}
+    for case in cases:
+        by_suite.setdefault(case.suite, []).append(case)
+    if memory_bandwidth(machine) is not None:
+        return dict.fromkeys(by_suite, (machine,))
+    known = [key for key in store.accelerators() if memory_bandwidth(key) is not None]
+    baselines = {key: store.load(key) for key in known}
+    return {
+        suite: tuple(key for key in known if _has_figures(baselines[key], members)) or DEFAULT
+        for suite, members in by_suite.items()
+    }
+
+
+def _has_figures(baseline: Baseline, cases: Iterable[Case]) -> bool:
+    workloads = {table.work["workload"] for table in baseline.published if "workload" in table.work}
+    return any(case.id in baseline.cases or case.workload in workloads for case in cases)

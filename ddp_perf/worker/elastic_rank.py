@@ -16,9 +16,8 @@ import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.subject import PACKAGES
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import Greeting, NodeFiles, RankFiles
+from ddp_perf.worker.report import Greeting, Heartbeats, NodeFiles, RankFiles
 
 
 def main(directory: Path) -> NoReturn:
@@ -36,8 +35,8 @@ def main(directory: Path) -> NoReturn:
             request.case.ranks_per_node, file=shared.fileno(), first=rank - local_rank
         )
     # After the greeting: these imports take seconds.
-    from ddp_perf.worker.preload import freeze, preload
     from ddp_perf.worker.process import run_to_end
+    from ddp_perf.worker.rank_setup import freeze, preload
 
     workload = request.case.workload
     preload([workload] if workload in PACKAGES else [])

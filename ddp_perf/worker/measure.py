@@ -12,28 +12,137 @@ from pathlib import Path
 
 import msgspec
 import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchRequest, RankResult
+from ddp_perf.core.decomposition import RankProbe
+from ddp_perf.core.launch import LaunchRequest, Profiling, RankResult
 from ddp_perf.system.gpu.nvml import read_load as read_gpu_load
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.rank_watch import RankWatch
-from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
+from ddp_perf.system.rank_watch import RankWatch, UtilisationWatch
 from ddp_perf.torch_compat import numerics
-from ddp_perf.worker.examine import examine_training
-from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.counting.structure import (
+    SETTLED_AFTER,
+    StepCounts,
+    count_structure,
+    ddp_logging,
+    parameter_digest,
+)
 from ddp_perf.worker.injection.effects import Injected
-from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.report import Phase
+from ddp_perf.worker.step_probe import drain_loaders, probe
 from ddp_perf.worker.steps.collective import CollectiveSteps
-from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.plan import StepPlan, follow_plan
-from ddp_perf.worker.steps.protocol import StepFacts, Steps
-from ddp_perf.worker.steps.trainer import Trainer
-from ddp_perf.worker.timing.control import control_times_s
-from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
-from ddp_perf.worker.timing.timed_steps import timed_on_gpu, timed_schedule
-from ddp_perf.worker.timing.warm_up import warm_up
+from ddp_perf.worker.steps.protocol import StepFacts, StepPlan, Steps, follow_plan
+from ddp_perf.worker.steps.trainer import Trainer, is_captured
+from ddp_perf.worker.timing.clock import (
+    NO_STRUCTURE,
+    all_agree,
+    control_times_s,
+    is_host_bound,
+    waits_for_gpu,
+)
+from ddp_perf.worker.timing.timed_steps import timed_on_gpu, timed_schedule, warm_up
+
+# The examination of a trainer after its timed steps: counts of one step, and the probe.
+
+
+def examine_training(
+    case: Case, trainer: Trainer, context: RankContext, *, probe_steps: int
+) -> StepPlan[StepFacts]:
+    """Read what is known, count one more step, then probe ``probe_steps`` further ones. Collective.
+
+    What needs no further step comes first, since such a step may fail: it runs uncompiled, for
+    example, and needs more memory than the timed ones. A captured step is not probed: a graph runs
+    as a whole, and the time of an eager step is not spent where the time of the captured one is.
+    """
+    examination = context.examination
+    trainer.release()  # nothing but the graph itself sees what it replays
+    digest = yield from examination.together("digest", _digest(trainer))
+    logging = examination.alone("ddp_logging", lambda: ddp_logging(trainer.module))
+    losses = examination.alone("losses", trainer.losses.read)
+    counts = yield from examination.together("structure", _counts(trainer, context))
+    probed = None
+    if not is_captured(case, context.device):
+        # After all the others: it times DDP's steps by itself, and lets parameters differ by rank.
+        probing = _probed(case, trainer, counts, context, probe_steps)
+        probed = yield from examination.together("probe", probing)
+    return StepFacts(
+        digest=digest,
+        structure=counts.structure if counts is not None else None,
+        ddp_logging=logging or {},
+        probe=probed,
+        flops=counts.flops if counts is not None else None,
+        flops_by_format=counts.flops_by_format if counts is not None else {},
+        losses=losses or {},
+        loss_unit=trainer.loss_unit,
+        one_batch=trainer.one_batch,
+    )
+
+
+def _digest(trainer: Trainer) -> StepPlan[int]:
+    yield from trainer.synchronise()
+    return parameter_digest(trainer.module)
+
+
+def _counts(trainer: Trainer, context: RankContext) -> StepPlan[StepCounts | None]:
+    yield from trainer.settle(SETTLED_AFTER)
+    return (yield from count_structure(trainer.module, context.examination))
+
+
+def _probed(
+    case: Case,
+    trainer: Trainer,
+    counts: StepCounts | None,
+    context: RankContext,
+    steps: int,
+) -> StepPlan[RankProbe | None]:
+    if not all_agree(counts is not None, context.device) or counts is None:
+        context.examination.missing.setdefault("probe", NO_STRUCTURE)
+        return None
+    yield from drain_loaders(case)
+    return (yield from probe(case, trainer, counts.structure, context.device, steps))
+
+
+# Further steps under torch.profiler, exported as one Chrome trace for each rank.
+
+
+def profile_steps(
+    steps: Steps, profiling: Profiling | None, context: RankContext
+) -> StepPlan[None]:
+    """Write a trace of further steps, if the request has a profiling.
+
+    Call it after the timed steps, since the profiler slows a step down, and before a CUDA graph
+    is released, since later steps differ from the timed ones. One more step comes first and takes
+    the profiler's start-up. Shapes are recorded because over gloo nothing else in a trace shows
+    how many bytes a collective moves.
+    """
+    if profiling is None:
+        return
+    activities = [ProfilerActivity.CPU]
+    on_gpu = context.device.type == "cuda"
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)
+    plan = schedule(wait=0, warmup=1, active=profiling.steps, repeat=1)
+    dist.barrier()
+    with profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
+        for left in reversed(range(1 + profiling.steps)):
+            yield
+            if left == 0 and on_gpu:
+                torch.cuda.synchronize(context.device)  # or the last kernels would be cut off
+            profiler.step()
+    path = Path(profiling.file(context.rank))
+    context.examination.alone("profile", lambda: _export(profiler, path))
+    steps.beat()
+
+
+def _export(profiler: profile, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(path))
+
+
+# The measurement on one rank: build the steps, time them, examine them, return all figures.
 
 
 def measure(request: LaunchRequest, context: RankContext) -> RankResult:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -16,22 +17,48 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch.distributed import FileStore, Store
 
 import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import DdpPerfError, NeedsGpuError
+from ddp_perf.torch_compat import flight_recorder_entries
 from ddp_perf.worker.counting.count import count_step
-from ddp_perf.worker.examination import Examination, is_peer_lost
-from ddp_perf.worker.flight_recorder import answer_questions
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
+from ddp_perf.worker.rank_context import Examination, is_peer_lost
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import RankDone, RankError, RankFiles, RankTimed
-from ddp_perf.worker.script.children import end_children
+from ddp_perf.worker.report import Heartbeats, RankDone, RankError, RankFiles, RankTimed
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
+from ddp_perf.worker.script.run import end_children
+
+# The states of a rank's collectives, reported also while the rank hangs in one of them.
+
+
+def answer_questions(supervisor: Connection) -> None:
+    """Start a thread that sends the flight recorder's entries whenever the supervisor asks.
+
+    The thread sleeps in a read until then, so it takes no time from the steps. It can run while
+    the main thread waits in a collective, because that wait releases the GIL.
+    """
+    threading.Thread(target=_answer, args=(supervisor,), name="recorder", daemon=True).start()
+
+
+def _answer(supervisor: Connection) -> None:
+    while True:
+        try:
+            supervisor.recv_bytes()
+        except EOFError:
+            return
+        initialized = dist.is_initialized()
+        entries = flight_recorder_entries(dist.get_backend()) if initialized else []
+        supervisor.send_bytes(msgspec.json.encode(entries))
+
+
+# The process of one rank: it measures or counts, and tears down in an order without deadlocks.
+
 
 # Frames of these are not the user's: this package, torch, and what imports or runs a module.
 _MACHINERY = (

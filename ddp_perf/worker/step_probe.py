@@ -1,30 +1,300 @@
-"""The probe: further steps after the timed ones, to measure the terms of a step.
-
-It has three runs: the step as it is; the step without synchronising gradients; the collectives
-without the step.
-"""
+"""The probe: further steps after the timed ones, to measure the terms of a step."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import math
+import time
+import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import ProcessGroup, Work
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankPhases, RankProbe
-from ddp_perf.core.launch import Structure
-from ddp_perf.torch_compat.internals import set_ddp_rate
+from ddp_perf.core.launch import Collective, Structure
+from ddp_perf.torch_compat import TorchDispatchMode, has_smaller_groups, uncompiled
+from ddp_perf.torch_compat.internals import BUFFER_BROADCAST, ISSUING_METHODS, set_ddp_rate
 from ddp_perf.worker.counting.structure import ddp_logging
-from ddp_perf.worker.probe.communication import communication_s
-from ddp_perf.worker.probe.host_reads import count_host_reads
-from ddp_perf.worker.probe.phases import BETWEEN, WAITING, Interval, PhaseClock
-from ddp_perf.worker.probe.preconditions import all_agree, allocator_retries, has_room
-from ddp_perf.worker.steps.plan import StepPlan
-from ddp_perf.worker.steps.protocol import Training
+from ddp_perf.worker.script.hooks import patched
+from ddp_perf.worker.steps.collective import CALLS
+from ddp_perf.worker.steps.protocol import StepPlan, Training
+from ddp_perf.worker.timing.clock import all_agree, allocator_retries, has_room, step_clock
+
+# The collectives of a step without its computation, one after the other.
+
+
+_ALIGNMENT = 16  # bytes: the size of the widest element
+
+
+def communication_s(
+    case: Case,
+    collectives: Sequence[Collective],
+    beat: Callable[[], None],
+    device: torch.device,
+    rounds: int,
+) -> tuple[float, ...]:
+    """Repeat the collectives of a step and return the seconds of each of ``rounds`` repetitions.
+
+    Return an empty tuple if a collective is not of all ranks on this device, if the ranks have
+    different collectives, or if there is not enough memory. Collective.
+    """
+    most = _ALIGNMENT * math.ceil(max((c.bytes for c in collectives), default=0) / _ALIGNMENT)
+    can = _can_repeat(case, collectives) and has_room(2 * most, device)
+    if not all_agree(can, device, key=zlib.crc32(repr(collectives).encode())):
+        return ()
+    calls = _calls(collectives, torch.zeros(2, most, dtype=torch.uint8, device=device))
+    for call in calls:
+        call()
+    clock = step_clock(device, rounds + 1)
+    dist.barrier()
+    clock.mark()
+    for _ in range(rounds):
+        for call in calls:
+            call()
+        clock.mark()
+        beat()
+    return tuple(clock.intervals_s(beat))
+
+
+def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
+    of_groups = case.group_size is not None or case.replicates
+    if case.script is not None:
+        of_groups = has_smaller_groups()  # it does not state which collectives are of them
+    offloaded = case.fsdp is not None and case.fsdp.cpu_offload
+    return not (of_groups or offloaded) and all(
+        c.kind in CALLS and isinstance(getattr(torch, c.dtype, None), torch.dtype)
+        for c in collectives
+    )
+
+
+def _calls(collectives: Sequence[Collective], memory: torch.Tensor) -> list[Callable[[], object]]:
+    """Return the calls. All use the same memory: a sharded model may leave no room for more."""
+    calls: list[Callable[[], object]] = []
+    for collective in collectives:
+        dtype: torch.dtype = getattr(torch, collective.dtype)
+        count = collective.bytes // dtype.itemsize
+        whole, own = memory[0].view(dtype)[:count], memory[1].view(dtype)[:count]
+        share = own[: count // dist.get_world_size()]
+        calls.append(functools.partial(CALLS[collective.kind], whole, share))
+    return calls
+
+
+# Reads of device values by the host, and its other waits. With each of them its lead ends.
+
+
+_WARNING = "called a synchronizing CUDA operation"  # of torch's debug mode
+
+
+class HostReads(NamedTuple):
+    """The reads of a step on the host."""
+
+    values: int  # of the device, as .item() reads them
+    waits: int | None  # of the host for its GPU, also for other reasons; None: it has no GPU
+
+
+def count_host_reads(
+    training: Training, device: torch.device, *, of_optimizer: bool = False
+) -> StepPlan[HostReads]:
+    """Count the values of the device that the next step reads on the host, and its waits.
+
+    The reads of phase "optimizer" are left out unless ``of_optimizer``: on a CPU the optimizer
+    reads its own step count.
+    """
+    counter = _ReadCounter(device, of_optimizer=of_optimizer)
+    observed = training.observe(counter.end_phase)
+    with _noted_waits(device) as waits, observed, uncompiled(), counter:
+        yield
+    return HostReads(counter.count, None if waits is None else len(waits))
+
+
+@contextlib.contextmanager
+def _noted_waits(device: torch.device) -> Iterator[list[str] | None]:
+    """Note each wait of the host for its GPU in the ``with`` block; None if it has no GPU.
+
+    Torch warns of copies to the host, ``nonzero`` and masks, and of a synchronised stream. It does
+    not warn of a synchronised device or event.
+    """
+    if device.type != "cuda":
+        yield None
+        return
+    waits: list[str] = []
+
+    def note(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        waits.append(original.__name__)
+        return original(*args, **kwargs)
+
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=_WARNING)
+        show = warnings.showwarning
+
+        def show_others(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+            if _WARNING in str(message):
+                waits.append("warned")
+            else:
+                show(message, *args, **kwargs)
+
+        warnings.showwarning = show_others
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with (
+                patched(torch.cuda, "synchronize", note),
+                patched(torch.cuda.Event, "synchronize", note),
+            ):
+                yield waits
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+
+class _ReadCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, device: torch.device, *, of_optimizer: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._of_optimizer = of_optimizer
+        self.count = 0
+        self._device = device
+        self._in_phase = 0
+
+    def end_phase(self, phase: str) -> None:
+        """Add the reads of the phase that ended, unless they are left out."""
+        if phase != "optimizer" or self._of_optimizer:
+            self.count += self._in_phase
+        self._in_phase = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            self._in_phase += int(args[0].device == self._device)
+        return func(*args, **(kwargs or {}))
+
+
+# Observation of the calls in which Python code waits for communication.
+#
+# Work and futures have ``wait``. From torch 2.8 on NCCL returns no work for a synchronous call: the
+# call itself waits then. DDP broadcasts its buffers and waits for them in C++, within one Python
+# method, which is observed. DDP waits for its gradient buckets in C++ only: those waits are not
+# observed.
+
+
+Note = Callable[[bool], None]  # its argument: whether the time before the call was a wait
+
+
+@contextlib.contextmanager
+def note_waits(module: nn.Module, note: Note) -> Iterator[None]:
+    """Call ``note(False)`` before each wait and ``note(True)`` after it, in the ``with`` block.
+
+    A call that turns out not to have waited ends with ``note(False)``.
+    """
+    with contextlib.ExitStack() as stack:
+        for owner in (Work, torch.futures.Future):
+            stack.enter_context(_patched(owner, "wait", note, lambda done: True))
+        for name in ISSUING_METHODS:
+            if hasattr(ProcessGroup, name):
+                stack.enter_context(_patched(ProcessGroup, name, note, lambda work: work is None))
+        if isinstance(module, DistributedDataParallel):
+            stack.enter_context(_patched(module, BUFFER_BROADCAST, note, lambda done: True))
+        yield
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, note: Note, waited: Callable[[Any], bool]) -> Iterator[None]:
+    """Patch one method. ``waited(returned value)`` decides whether a call was a wait."""
+    own = vars(owner).get(name)  # getattr of a pybind11 class gives a method that binds no instance
+    call = getattr(owner, name)
+
+    @functools.wraps(call)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        note(False)
+        done = call(*args, **kwargs)
+        note(waited(done))
+        return done
+
+    setattr(owner, name, noted)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+
+# The phases of a step by the device's own clock, with waits for communication as a phase.
+
+
+BETWEEN = "between"  # not part of any step
+WAITING = "waiting"
+
+
+class Interval(NamedTuple):
+    """The time between two marks, in seconds."""
+
+    phase: str
+    wall_s: float
+    thread_s: float  # CPU time of the main thread
+    process_s: float  # CPU time of all threads, including those that communicate
+
+
+class PhaseClock:
+    """A clock of phases: call ``start`` once, and ``mark(phase)`` at the end of each phase."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._clock = step_clock(device, 0)
+        self._thread_ns: list[int] = []
+        self._process_ns: list[int] = []
+        self._phases: list[str | None] = []  # None: part of the phase that the next mark names
+        self._named = 0  # intervals that a mark has named
+
+    def start(self) -> None:
+        """Begin the first phase."""
+        self._read()
+
+    def mark(self, phase: str) -> None:
+        """End ``phase``: it began at the mark before, waits excluded."""
+        self._note(phase)
+        for place in range(self._named, len(self._phases)):
+            self._phases[place] = self._phases[place] or phase
+        self._named = len(self._phases)
+
+    def separate_waits(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Count waits of Python code for communication as phase WAITING, in the ``with`` block."""
+        return note_waits(module, lambda waited: self._note(WAITING if waited else None))
+
+    def intervals(self) -> list[Interval]:
+        """Return all marked intervals in order. Waits for the device."""
+        walls = self._clock.intervals_s(lambda: None)
+        cpus = [
+            [(end - start) / 1e9 for start, end in itertools.pairwise(times)]
+            for times in (self._thread_ns, self._process_ns)
+        ]
+        phases = [phase or BETWEEN for phase in self._phases]
+        return [Interval(*row) for row in zip(phases, walls, *cpus, strict=True)]
+
+    def _note(self, phase: str | None) -> None:
+        self._read()
+        self._phases.append(phase)
+
+    def _read(self) -> None:
+        self._clock.mark()
+        self._thread_ns.append(time.thread_time_ns())
+        self._process_ns.append(time.process_time_ns())
+
+
+# The probe: further steps after the timed ones, to measure the terms of a step.
+#
+# It has three runs: the step as it is; the step without synchronising gradients; the collectives
+# without the step.
+
 
 _PREFETCHED = 3  # batches that a worker of a DataLoader may have ready: 2, and one half done
 _DDP_RATE = 100  # steps: DDP times one in this many by default

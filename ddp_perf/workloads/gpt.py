@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from ddp_perf.core.launch import Unit
-from ddp_perf.workloads.batches import Synthetic, batches
-from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+from ddp_perf.workloads.workload import Batch, BuildContext, Synthetic, Workload, batches
 
 _SAMPLES = 2**17
 _INITIAL_SD = 0.02  # as in GPT-2

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ddp_perf.workloads.batches import Synthetic, batches
-from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+from ddp_perf.workloads.workload import Batch, BuildContext, Synthetic, Workload, batches
 
 _SAMPLES = 2**17
 

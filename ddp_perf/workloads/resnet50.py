@@ -13,8 +13,7 @@ from transformers import ResNetConfig
 from transformers.models.resnet.modeling_resnet import ResNetForImageClassification
 
 from ddp_perf.core.launch import Unit
-from ddp_perf.workloads.batches import Synthetic, batches
-from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+from ddp_perf.workloads.workload import Batch, BuildContext, Synthetic, Workload, batches
 
 _SAMPLES = 1_281_167  # the size of ImageNet's train set
 

@@ -9,9 +9,8 @@ import msgspec
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.strategies.allocation import fill_model
-from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+from ddp_perf.strategies.strategy import fill_model
+from ddp_perf.workloads.workload import Batch, BuildContext, Workload, build_workload
 
 
 def comparable(case: Case) -> Case:

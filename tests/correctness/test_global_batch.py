@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import Schedule
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from tests.correctness.one_process import batches_of, comparable, parts_of_ranks

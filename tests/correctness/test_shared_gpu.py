@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.session.gate.exact import compare_structure
 from ddp_perf.system.gpu.gpus import find_gpus

@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import known_structure
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.baselines.structures import known_structure
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.session.gate.exact import compare_structure

@@ -9,11 +9,9 @@ import msgspec
 import pytest
 import torch
 
-from ddp_perf.core.data import DataOptions
-from ddp_perf.core.subject import MODELS
+from ddp_perf.core.subject import MODELS, DataOptions
 from ddp_perf.workloads import llama
-from ddp_perf.workloads.registry import find_builder
-from ddp_perf.workloads.workload import BuildContext
+from ddp_perf.workloads.workload import BuildContext, find_builder
 from tests.correctness.one_process import allocated
 from tests.correctness.workloads import own
 

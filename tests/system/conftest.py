@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tests.late_imports  # noqa: F401
-from ddp_perf.duel import sources
-from ddp_perf.session.measure import launchers
+from ddp_perf.duel import touched
+from ddp_perf.session.measure import machine
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import LEASES
 from tests.builders import FakeLauncher, make_launch, make_request
@@ -40,19 +40,19 @@ def warm_launcher():
 
 @pytest.fixture(autouse=True)
 def _inner_sessions_read_packages_once(monkeypatch):
-    monkeypatch.setattr(sources, "versions_behind", versions_once)
+    monkeypatch.setattr(touched, "versions_behind", versions_once)
 
 
 @pytest.fixture(autouse=True)
 def _inner_sessions_share_servers(warm_launcher, monkeypatch):
-    monkeypatch.setattr(launchers, "ForkserverLauncher", lambda: warm_launcher)
+    monkeypatch.setattr(machine, "ForkserverLauncher", lambda: warm_launcher)
 
 
 @pytest.fixture
 def played_ranks(monkeypatch):
     """Launches of inner sessions are played: for a test of what no rank decides."""
     answer = FakeLauncher(lambda request: make_launch(request.case, request.round))
-    monkeypatch.setattr(launchers, "ForkserverLauncher", lambda: answer)
+    monkeypatch.setattr(machine, "ForkserverLauncher", lambda: answer)
 
 
 @pytest.fixture

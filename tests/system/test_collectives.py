@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Unit
+from ddp_perf.core.subject import CollectiveKind
 from tests.builders import make_collectives
 from tests.projects import make_project
 

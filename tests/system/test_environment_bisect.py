@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ddp_perf.cli.bisect_environments import bisect_environments
+from ddp_perf.cli.bisect import bisect_environments
 from ddp_perf.errors import SideError
 from tests.unit.duel.environments.environments import install
 

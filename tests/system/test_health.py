@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.stats.link.model import bus_factor
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.stats.alpha_beta import bus_factor
 from tests.builders import (
     FakeLauncher,
     make_capacity,
@@ -126,7 +126,7 @@ def health(pytester, monkeypatch):
         capacity = make_capacity(machine)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
-            "ddp_perf.session.measure.launchers.ForkserverLauncher",
+            "ddp_perf.session.measure.machine.ForkserverLauncher",
             lambda: FakeLauncher(lambda request: launch_on(card, machine, request)),
         )
         done = pytester.runpytest_inprocess(

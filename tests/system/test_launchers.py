@@ -20,7 +20,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchResult, Profiling
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.projects import REPOSITORY, make_project
 
 WORKLOADS = Path(__file__).parent / "workloads"

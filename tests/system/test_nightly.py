@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 from ddp_perf.system.lease import lease_directory, machine_lease
 from tests.projects import REPOSITORY, TINY
 

@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 from ddp_perf.session.measure.nights import plan_night
 from tests.builders import (
     FakeLauncher,

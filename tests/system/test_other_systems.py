@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import make_cases, make_measurement, make_result
 from tests.projects import TINY, make_project
 
@@ -20,7 +20,7 @@ PRETENCE = Path(__file__).parent / "other_systems"
 TRACE = ROOT / "tests" / "unit" / "traces" / "recorded" / "a100_ws2.json.gz"
 SET_UP_READS = (
     *("ddp_perf/__init__.py", "ddp_perf/errors.py", "ddp_perf/system/__init__.py"),
-    "ddp_perf/system/host/launch_platform.py",
+    "ddp_perf/system/host/host.py",
 )
 NAMES = {"darwin": "macOS", "win32": "Windows"}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.launch import LaunchResult
+from ddp_perf.errors import ExitCode
 from tests.projects import TINY, make_project
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -199,7 +199,7 @@ def test_a_results_file_that_cannot_be_written_fails_the_session(project, monkey
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ddp_perf.session.results_file.replace_file", full)
+    monkeypatch.setattr("ddp_perf.session.result.replace_file", full)
     result = project.runpytest(
         "-m", "cpu", "-k", "structure", "--save-baseline", "--ddp-json", "results.json"
     )

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.stats.memory import rank_memory
+from ddp_perf.stats.hardware import rank_memory
 from tests.builders import make_request
 
 WIDTHS = (64, 160)  # of GPT with 12 layers, as the formula takes it: 0.6 and 3.7 million parameters

@@ -14,12 +14,11 @@ import sys
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.plugin.reproduction import WORK
+from ddp_perf.plugin.items import WORK
 from ddp_perf.report.directory import PAGE, write_report
-from ddp_perf.report.files.otava import otava_csv, otava_yaml
-from ddp_perf.report.rows import report_summary
-from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.report.files.exporters import otava_csv, otava_yaml
+from ddp_perf.report.rows import report_summary, ruled_out_lines
+from ddp_perf.session.result import read_results, write_results
 from tests.builders import make_hostile_result
 from tests.projects import TINY, make_project
 from tests.reports import make_source, make_suite_result
@@ -109,7 +108,7 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ddp_perf.report.files.whole.replace_file", full)
+    monkeypatch.setattr("ddp_perf.report.files.exporters.replace_file", full)
     done = project.runpytest(
         *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out")
     )

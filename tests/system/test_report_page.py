@@ -11,8 +11,7 @@ import subprocess
 import msgspec
 import pytest
 
-from ddp_perf.report.directory import PAGE, write_report
-from ddp_perf.report.work.directory import WORK_PAGE, write_work_report
+from ddp_perf.report.directory import PAGE, WORK_PAGE, write_report, write_work_report
 from ddp_perf.work.values import Place
 from tests.builders import HOSTILE, make_cases, make_hostile_result
 from tests.reports import make_source, make_suite_result

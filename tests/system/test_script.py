@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddp_perf.config.scripts import ScriptSuite, script_cases
+from ddp_perf.config.suite import ScriptSuite, script_cases
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.work.baseline import StoredWork, WorkBaseline
-from ddp_perf.work.counting import count_case
-from ddp_perf.work.judge import judge_work
+from ddp_perf.work.session import count_case, judge_work
 from ddp_perf.work.text import verdict_lines
 
 NET = """\

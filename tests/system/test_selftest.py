@@ -12,12 +12,16 @@ import sys
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.selftest.curve import SelftestOutcome
-from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, percent_of, run_selftest
-from ddp_perf.selftest.log import SelftestLog
-from ddp_perf.selftest.trials import power_curve
+from ddp_perf.selftest.trials import (
+    PERCENTS,
+    SelftestLog,
+    SelftestRequest,
+    percent_of,
+    power_curve,
+    run_selftest,
+)
 from tests.builders import make_environment
 from tests.projects import REPOSITORY, TINY
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.projects import make_project
 from tests.repositories import Repository
 

@@ -14,12 +14,12 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.duel.launchers import side_launcher
+from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.command import CommandLauncher
-from ddp_perf.launch.environment import package_directory
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import package_directory
 from ddp_perf.launch.rank_packages import RANK_PACKAGES
 from tests.builders import make_request
 from tests.packages import copied_package

@@ -13,9 +13,8 @@ import time
 import pytest
 
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.duel.launchers import side_launcher
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.open_sides import side_launcher
+from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.errors import SideError
 from tests.repositories import Repository, every_byte
 from tests.wheels import write_wheel
@@ -101,7 +100,7 @@ def project(tmp_path):
 
 PREPARE = """
 import pathlib, sys, time
-from ddp_perf.duel.sides.parsing import parse_side
+from ddp_perf.duel.sides.preparing import parse_side
 from ddp_perf.duel.sides.preparing import prepare
 
 root, ending = pathlib.Path(sys.argv[1]), sys.argv[2]

@@ -25,7 +25,7 @@ ANNOUNCE = 'echo "$SLURM_NODEID" >"$0"; cat >/dev/null; echo ended'
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch):
     """The others get little time to fail by themselves after the first failure."""
-    monkeypatch.setattr("ddp_perf.launch.nodes.slurm_step.GRACE_S", 0.5)
+    monkeypatch.setattr("ddp_perf.launch.nodes.slurm.GRACE_S", 0.5)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
 from tests.projects import TINY, make_project
 
@@ -27,7 +27,7 @@ launches: 2
 def session(pytester, monkeypatch):
     """``session(gpus, *arguments)`` runs both suites strictly on so many GPUs."""
     monkeypatch.setattr(
-        "ddp_perf.session.measure.launchers.ForkserverLauncher",
+        "ddp_perf.session.measure.machine.ForkserverLauncher",
         lambda: FakeLauncher(lambda request: make_launch(request.case, request.round)),
     )
     project = make_project(pytester, monkeypatch, small=SMALL, links=LINKS)

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 from ddp_perf.report.duel.markdown import MARKER
 from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ddp_perf.cli.app import app
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import make_cases, make_environment, make_request, make_result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.stats.audit.link_peak import least_bytes
+from ddp_perf.stats.plausibility import least_bytes
 
 SIZES = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
 

@@ -15,8 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.session.results_file import write_results
+from ddp_perf.errors import ExitCode
+from ddp_perf.session.result import write_results
 from tests.builders import make_cases, make_measurement, make_result
 from tests.projects import REPOSITORY
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.duel.sides.repository import Repository, find_repository, resolve_commit
+from ddp_perf.duel.sides.checkout import Repository, find_repository, resolve_commit
 from ddp_perf.errors import SideError
 from ddp_perf.system.git import ask_git
 

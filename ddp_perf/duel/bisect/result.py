@@ -8,12 +8,20 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.duel import PairedVerdict
+from ddp_perf.core.verdict import PairedVerdict
 from ddp_perf.core.work import StepWork
-from ddp_perf.duel.bisect.belief import Belief, Level, Suspects, levels, step_ratios
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
-from ddp_perf.duel.bisect.log import CommitLaunch
-from ddp_perf.duel.bisect.search import Question, Standing, standing
+from ddp_perf.duel.bisect.search import (
+    Belief,
+    CommitLaunch,
+    Level,
+    Question,
+    Standing,
+    Suspects,
+    levels,
+    standing,
+    step_ratios,
+)
 from ddp_perf.work.changes import work_changes
 from ddp_perf.work.values import WorkChange
 

@@ -1,4 +1,4 @@
-"""A search for the commit as text and as JSON."""
+"""The search for the commit as text and as JSON, and its culprit as the gate states it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.metric import metric_title
-from ddp_perf.duel.bisect.belief import Level
+from ddp_perf.core.verdict import Culprit, DuelOutcome
 from ddp_perf.duel.bisect.commits import Commit
 from ddp_perf.duel.bisect.result import AskedCommit, BisectResult, CommitCulprit
+from ddp_perf.duel.bisect.search import Level
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import (
     ABSENT,
@@ -21,6 +21,9 @@ from ddp_perf.render.units import (
     to_json,
 )
 from ddp_perf.work.text import change_sentence
+
+# A search for the commit as text and as JSON.
+
 
 _BAR = 30  # characters of a probability of 1
 _LEAST_CHANCE = 0.005  # of a commit whose bar is shown
@@ -265,3 +268,45 @@ def _next_command(result: BisectResult) -> str | None:
     if result.line.what == "version":
         return f"ddp-perf bisect --torch {good}..{bad} --case {result.case_id}"
     return f"ddp-perf bisect --good {good} --bad {bad} --case {result.case_id}"
+
+
+# The culprit of a search for a commit, as the gate states it.
+
+
+def culprit_of(result: BisectResult) -> Culprit | None:
+    """Return the commit that a search found, the worse one of two, or None if it found none."""
+    if result.outcome != "found" or result.probability is None:
+        return None
+    worst = max(result.culprits, key=_ratio)
+    commit, effect = worst.commits[-1], worst.effect
+    return Culprit(
+        kind="commit",
+        name=commit.hash,
+        title=commit.subject,
+        author=commit.author,
+        probability=result.probability,
+        ratio=effect.ratio if effect is not None else None,
+        interval=effect.interval if effect is not None else None,
+        launches=result.launches,
+        seconds=result.wall_s,
+        why="; ".join(_reasons(result, worst)),
+    )
+
+
+def _ratio(culprit: CommitCulprit) -> float:
+    return 1.0 if culprit.effect is None else culprit.effect.ratio
+
+
+def _reasons(result: BisectResult, culprit: CommitCulprit) -> Iterator[str]:
+    if culprit.effect is None:
+        yield ONLY
+    else:
+        yield f"{metric_title(result.metric)} of {counted(result.launches, 'launch')}"
+    if (others := len(culprit.commits) - 1) > 0:
+        before = f"one of the {others} commits" if others > 1 else "the commit"
+        yield f"or {before} before it, which cannot be launched"
+    for other in result.culprits:
+        if other is not culprit:
+            yield f"{other.commits[-1].short} changed it, too"
+    if culprit.work:
+        yield change_sentence(culprit.work[0])

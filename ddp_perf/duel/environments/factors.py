@@ -1,12 +1,8 @@
-"""The changes between two environments that can be made one by one: packages, and variables.
-
-Distributions that must move together are one change: those that share a directory (the parts of
-``nvidia``), and those that contradict each other's requirements unless both move (torch with the
-triton that it pins). A change that requires another one, but not the reverse, takes it along.
-"""
+"""The changes between two environments that can be made one by one, and environments with some."""
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +11,68 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ddp_perf.duel.environments.differences import DistributionChange
-from ddp_perf.duel.inventory import Distribution
+from ddp_perf.core.case import Case
+from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.duel.inventory import Distribution, Inventory
+from ddp_perf.duel.values import PreparedSide
+from ddp_perf.errors import SideError
+
+# The distributions in which two environments differ, by version or by the content of files.
+
+
+class DistributionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution that differs. ``before`` is that of A, ``after`` that of B; None: absent."""
+
+    name: str
+    before: Distribution | None
+    after: Distribution | None
+
+    @property
+    def label(self) -> str:
+        """The change in words: ``numpy 1.26.4 → 2.0.1``."""
+        if self.before is None:
+            assert self.after is not None  # else it is in neither
+            return f"{self.name} {self.after.version} (absent before)"
+        if self.after is None:
+            return f"{self.name} {self.before.version} → absent"
+        if self.before.version == self.after.version:
+            return f"{self.name} {self.after.version} (other files)"
+        return f"{self.name} {self.before.version} → {self.after.version}"
+
+
+def changed_distributions(a: Inventory, b: Inventory) -> list[DistributionChange]:
+    """Return the distributions whose version or files differ, by name."""
+    changes = []
+    for name in sorted(a.distributions.keys() | b.distributions.keys()):
+        before, after = a.distributions.get(name), b.distributions.get(name)
+        if before is None or after is None or _differ(before, after):
+            changes.append(DistributionChange(name=name, before=before, after=after))
+    return changes
+
+
+def _differ(a: Distribution, b: Distribution) -> bool:
+    """Return True if the versions differ, or a file that both installers recorded, or did not.
+
+    Files are read, since a person who edits an installed file leaves its recorded hash as it was.
+    """
+    if a.location == b.location:
+        return False
+    if a.version != b.version or set(a.modules) != set(b.modules):
+        return True
+    return any(_differs(Path(a.location, name), Path(b.location, name)) for name in a.modules)
+
+
+def _differs(a: Path, b: Path) -> bool:
+    if not (a.exists() and b.exists()):
+        return a.exists() != b.exists()
+    return not (os.path.samefile(a, b) or filecmp.cmp(a, b, shallow=False))
+
+
+# The changes between two environments that can be made one by one: packages, and variables.
+#
+# Distributions that must move together are one change: those that share a directory (the parts of
+# ``nvidia``), and those that contradict each other's requirements unless both move (torch with the
+# triton that it pins). A change that requires another one, but not the reverse, takes it along.
 
 
 class Factor(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,3 +215,55 @@ def _links(distribution: Distribution | None) -> Iterator[tuple[str, str]]:
     metadata = distribution.metadata_entry
     for entry in sorted(distribution.entries | ({metadata} if metadata else set())):
         yield entry, os.fspath(Path(distribution.location, entry))
+
+
+# Hybrids: environment A with some changes of B, made without network and without an installation.
+#
+# A directory of links to the chosen distributions of B lies before those of A on PYTHONPATH. Both
+# interpreters must have the same binary interface, since compiled modules are linked in, too.
+
+
+def check_compatible(a: Inventory, b: Inventory) -> None:
+    """Raise SideError if compiled modules of B do not fit the interpreter of A."""
+    if a.abi != b.abi:
+        raise SideError(
+            f"Python {a.python} and {b.python} ({a.abi}, {b.abi}): packages of one cannot be moved"
+            " to the other; make both environments with the same Python, or compare them as they"
+            " are with ddp-perf duel"
+        )
+
+
+def make_hybrid(a: PreparedSide, factors: Sequence[Factor], directory: Path) -> PreparedSide:
+    """Return side A with the factors of B, whose links are made in a new ``directory``.
+
+    ddp_perf is linked there, too: its own directory may have other packages, which would be found
+    before those of B.
+    """
+    directory.mkdir(parents=True)
+    (directory / "ddp_perf").symlink_to(a.package / "ddp_perf")
+    for factor in factors:
+        for name, path in factor.links:
+            (directory / name).symlink_to(path)
+    environ = _changed(a.environ, factors)
+    paths = [os.fspath(directory), environ.get("PYTHONPATH", "")]
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return msgspec.structs.replace(
+        a, environ=environ, variables=_changed(a.variables, factors), package=directory
+    )
+
+
+def _changed(variables: Mapping[str, str], factors: Sequence[Factor]) -> dict[str, str]:
+    """Return the variables with those of the factors, which set or unset them."""
+    changed = dict(variables)
+    for factor in factors:
+        if factor.variable is not None:
+            changed.pop(factor.variable, None)
+            if factor.value is not None:
+                changed[factor.variable] = factor.value
+    return changed
+
+
+def hybrid_case(case: Case, side: PreparedSide) -> Case:
+    """Return the case with the variables of a side, which replace those of the suite."""
+    given = {name: text for name, text in side.variables.items() if name != DATA_FOLDER}
+    return msgspec.structs.replace(case, env={**case.env, **given})

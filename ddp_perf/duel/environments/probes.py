@@ -1,31 +1,88 @@
-"""Probes: duels of environment A, with what is known to be slow, against a hybrid of it."""
+"""Probes of an environment with some changes of another, until the culprits are found."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
+import itertools
 import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
-from ddp_perf.duel.environments.delta import ProbeEffect
-from ddp_perf.duel.environments.factors import Factor, taken_along
-from ddp_perf.duel.environments.hybrid import hybrid_case, make_hybrid
-from ddp_perf.duel.launching import Turn, launch_turns
+from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
+from ddp_perf.duel.environments.factors import Factor, hybrid_case, make_hybrid, taken_along
+from ddp_perf.duel.open_sides import Turn, launch_turns
+from ddp_perf.duel.search_log import Conditions, SearchLog
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import LaunchError, SideError
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.stats.duel.pair_plan import PairedPlan
-from ddp_perf.stats.duel.yardstick import choose_yardstick
-from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs
 from ddp_perf.stats.summary import summarise
+
+# Delta debugging: the smallest set of changes that causes a failure.
+#
+# ``ddmin`` of Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE
+# Transactions on Software Engineering 28 (2002). A single cause is found by halving; causes that
+# act
+# only together are found with the complements.
+
+
+_Factor = TypeVar("_Factor")
+
+
+class ProbeEffect(str, enum.Enum):
+    """The effect of a set of changes."""
+
+    SLOWER = "slower"
+    NONE = "none"
+    UNRESOLVED = "unresolved"  # it does not launch, or the pairs did not decide
+
+
+def minimise(
+    factors: Sequence[_Factor], effect: Callable[[tuple[_Factor, ...]], ProbeEffect]
+) -> tuple[_Factor, ...]:
+    """Return a smallest part of ``factors`` that is SLOWER: it is not without any one of them.
+
+    All of ``factors`` together must be SLOWER, and none of them must not be. Raises whatever
+    ``effect`` does.
+    """
+    kept, parts = tuple(factors), 2
+    while len(kept) > 1:
+        pieces = _pieces(kept, parts)
+        rests = [tuple(one for one in kept if one not in piece) for piece in pieces]
+        if (found := _first_slower(pieces, effect)) is not None:
+            kept, parts = found, 2
+        elif parts > 2 and (found := _first_slower(rests, effect)) is not None:
+            kept, parts = found, parts - 1
+        elif parts == len(kept):
+            break
+        else:
+            parts = min(2 * parts, len(kept))
+    return kept
+
+
+def _first_slower(
+    sets: Sequence[tuple[_Factor, ...]], effect: Callable[[tuple[_Factor, ...]], ProbeEffect]
+) -> tuple[_Factor, ...] | None:
+    return next((one for one in sets if effect(one) is ProbeEffect.SLOWER), None)
+
+
+def _pieces(factors: tuple[_Factor, ...], parts: int) -> list[tuple[_Factor, ...]]:
+    """Split into ``parts`` pieces of as equal a length as possible, none of them empty."""
+    ends = [len(factors) * part // parts for part in range(parts + 1)]
+    return [factors[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+# Probes: duels of environment A, with what is known to be slow, against a hybrid of it.
+
 
 _CALIBRATION = 6  # launches of A that choose between wall time and CPU time
 _EFFECTS = {
@@ -164,3 +221,136 @@ class Prober:
 
 def _is_decided(verdict: PairedVerdict, plan: PairedPlan) -> bool:
     return verdict.outcome is not DuelOutcome.UNDECIDED or verdict.pairs >= plan.looks[-1]
+
+
+# The culprits: sets of changes that make environment A slower, each as small as possible.
+
+
+_Probing = Callable[[Sequence[Factor], Sequence[Factor]], Probe]
+
+
+class EnvironmentCulprit(msgspec.Struct, frozen=True, kw_only=True):
+    """Factors that make the environment slower: one, or several that act only together.
+
+    ``minimal`` is False if the budget ended the search: the cause is among the factors.
+    """
+
+    factors: tuple[str, ...]  # their labels
+    along: tuple[str, ...]  # labels of those that they take along
+    known: tuple[str, ...]  # labels of earlier culprits, which the environment already had
+    verdict: PairedVerdict
+    minimal: bool
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """The culprits of a search, with its probes.
+
+    ``cleared`` is True if the rest of the changes is not slower.
+    """
+
+    culprits: tuple[EnvironmentCulprit, ...]
+    probes: tuple[Probe, ...]
+    cleared: bool
+    complete: bool  # False: the budget ended it
+
+
+def expected_probes(factors: int) -> int:
+    """Return how many probes find one culprit among ``factors``: two halves at each step."""
+    return 2 * math.ceil(math.log2(max(factors, 1))) + 2
+
+
+def find_culprits(factors: Sequence[Factor], probe: _Probing) -> Search:
+    """Find every set of factors that makes the environment slower, until the rest is not.
+
+    Probes that were made once are not made again.
+    """
+    made: dict[frozenset[str], Probe] = {}
+    every: list[Probe] = []
+    culprits: list[EnvironmentCulprit] = []
+    known: tuple[Factor, ...] = ()
+    cleared = complete = False
+
+    def effect(chosen: Sequence[Factor]) -> ProbeEffect:
+        both = taken_along([*known, *chosen], factors)
+        key = frozenset(factor.name for factor in both)
+        if key not in made:
+            made[key] = probe(known, chosen)
+            every.append(made[key])
+        return made[key].effect
+
+    with contextlib.suppress(OutOfTimeError):
+        while rest := [factor for factor in factors if factor not in known]:
+            if (of_all := effect(rest)) is not ProbeEffect.SLOWER:
+                cleared = of_all is ProbeEffect.NONE
+                break
+            found = minimise(rest, effect)
+            culprits.append(_culprit(found, known, factors, made, minimal=True))
+            known = taken_along([*known, *found], factors)
+            made.clear()
+        else:
+            cleared = True
+        complete = True
+    if not complete and any(one.effect is ProbeEffect.SLOWER for one in made.values()):
+        smallest = min((p for p in made.values() if p.effect is ProbeEffect.SLOWER), key=_size)
+        suspects = [factor for factor in factors if factor.name in smallest.moved]
+        culprits.append(_culprit(suspects, known, factors, made, minimal=False))
+    return Search(culprits=tuple(culprits), probes=tuple(every), cleared=cleared, complete=complete)
+
+
+def _size(probe: Probe) -> int:
+    return len(probe.moved)
+
+
+def _culprit(
+    found: Sequence[Factor],
+    known: Sequence[Factor],
+    factors: Sequence[Factor],
+    made: dict[frozenset[str], Probe],
+    *,
+    minimal: bool,
+) -> EnvironmentCulprit:
+    both = taken_along([*known, *found], factors)
+    verdict = made[frozenset(factor.name for factor in both)].verdict
+    assert verdict is not None  # it is SLOWER
+    return EnvironmentCulprit(
+        factors=tuple(factor.label for factor in found),
+        along=tuple(one.label for one in both if one not in known and one not in found),
+        known=tuple(factor.label for factor in known),
+        verdict=verdict,
+        minimal=minimal,
+    )
+
+
+# The finished probes of a search between two environments.
+
+
+class ProbeLog(SearchLog[Probe]):
+    """The log of one pair of environments and one case."""
+
+    def __init__(
+        self,
+        directory: Path,
+        question: dict[str, str],
+        conditions: Conditions,
+        factors: Sequence[Factor],
+    ) -> None:
+        """Read the probes that an earlier run finished. Raises ResultsError."""
+        super().__init__(Probe, directory, question, conditions)
+        self._factors = factors
+
+    @property
+    def probes(self) -> list[Probe]:
+        return self.entries
+
+    def recall(self, known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
+        """Return a finished probe. Raises OutOfTimeError if it was not made.
+
+        A hybrid that failed in an earlier run is probed again, since the cause may be over.
+        """
+        names = {factor.name for factor in known}
+        both = {factor.name for factor in taken_along([*known, *moved], self._factors)}
+        for number, probe in enumerate(self.probes):
+            is_it = set(probe.known) == names and {*probe.known, *probe.moved} == both
+            if is_it and (probe.failure is None or number >= self.earlier):
+                return probe
+        raise OutOfTimeError

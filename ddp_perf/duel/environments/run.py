@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -12,18 +16,100 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.duel.environments.conditions import probe_conditions
-from ddp_perf.duel.environments.culprits import Search, expected_probes, find_culprits
-from ddp_perf.duel.environments.differences import changed_distributions
-from ddp_perf.duel.environments.factors import Factor, package_factors, variable_factors
-from ddp_perf.duel.environments.hybrid import check_compatible
-from ddp_perf.duel.environments.log import ProbeLog
-from ddp_perf.duel.environments.probes import OutOfTimeError, Probe, Prober
-from ddp_perf.duel.inventory import read_inventory
-from ddp_perf.duel.values import PreparedSide
+from ddp_perf.duel.environments.factors import (
+    Factor,
+    changed_distributions,
+    check_compatible,
+    package_factors,
+    variable_factors,
+)
+from ddp_perf.duel.environments.probes import (
+    OutOfTimeError,
+    Probe,
+    ProbeLog,
+    Prober,
+    Search,
+    expected_probes,
+    find_culprits,
+)
+from ddp_perf.duel.inventory import Inventory, read_inventory
+from ddp_perf.duel.search_log import Conditions
+from ddp_perf.duel.sides.preparing import parse_side, prepare
+from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
+from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
+from ddp_perf.system.packages import training_variables
+
+# Conditions of a probe beside the two environments as they are named: files, and the machine.
+#
+# A file is known by its size and its time of change: torch alone has gigabytes, and a file that was
+# installed or edited anew has another time.
+
+
+_INSTALLED = "site-packages"  # of a virtual environment in the tree: an inventory has its files
+
+
+def probe_conditions(
+    a: PreparedSide, b: PreparedSide, case: Case, plan: PairedPlan, machine: str
+) -> Conditions:
+    """Return what the probes of a search have in common. Raises SideError.
+
+    ``machine`` is its key. Probes under other conditions are not mixed.
+    """
+    return {
+        "machine": machine,
+        "packages of good": _of_packages(read_inventory(a.interpreter, a.environ)),
+        "packages of bad": _of_packages(read_inventory(b.interpreter, b.environ)),
+        "sources of the project": digest_of_sources(a.root),
+        "options of the case": _digest([msgspec.json.encode(case, order="sorted").decode()]),
+        "rule": _digest([msgspec.json.encode(plan).decode()]),
+        "ddp_perf": version("ddp-perf"),
+        **training_variables(case.tier, os.environ),
+    }
+
+
+def digest_of_sources(root: Path) -> str:
+    """Return a digest of the Python files of a project: they are what trains."""
+    return _digest(_files(_sources(root)))
+
+
+def _of_packages(inventory: Inventory) -> str:
+    return _digest(
+        line
+        for name, one in sorted(inventory.distributions.items())
+        for line in (
+            f"{name} {one.version}",
+            *_files(Path(one.location, file) for file in one.modules),
+        )
+    )
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and n != _INSTALLED)
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            yield f"{path} is missing"
+        else:
+            yield f"{path} {found.st_size} {found.st_mtime_ns}"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+# The search between two environments: they are compared, and their changes are probed.
+
 
 _TOLERANCE = 0.05  # of a case that is not gated
 _MOST_PAIRS = 20  # of a probe: one that is undecided then is unresolved
@@ -175,4 +261,50 @@ class EnvironmentRun:
             factors=tuple(factor.label for factor in factors),
             fixed=self._differences.fixed,
             search=find_culprits(factors, self._log.recall),
+        )
+
+
+# An environment as a user names it: one side of a duel, or an interpreter with variables.
+
+
+_INTERPRETERS = ("python", "packages")
+
+
+def parse_environment(text: str, name: SideName, root: Path) -> list[Side]:
+    """Return the interpreter, the variables, or both, as sides of a duel. Raises SideError.
+
+    As in ``python:/venv/bin/python env:OMP_NUM_THREADS=2`` and ``torch==2.11.0``.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise SideError(f"{text}: {error}") from None
+    sides = [parse_side(word, name, root) for word in words]
+    kinds = ["interpreter" if side.kind in _INTERPRETERS else side.kind for side in sides]
+    if not sides or set(kinds) - {"interpreter", "env", "tree"} or len(set(kinds)) < len(kinds):
+        raise SideError(
+            f"{text!r} is not an environment; write python:/venv/bin/python, torch==VERSION,"
+            ' env:NAME=VALUE, or two of them: "python:/venv/bin/python env:NAME=VALUE"; for'
+            " commits use --good and --bad"
+        )
+    return sides
+
+
+@contextlib.contextmanager
+def prepare_environment(
+    sides: list[Side], root: Path, *, on_progress: Callable[[str], None]
+) -> Iterator[PreparedSide]:
+    """Make the sides ready, and yield them as one. Raises SideError."""
+    with contextlib.ExitStack() as stack:
+        ready = [
+            stack.enter_context(prepare(side, root, on_progress=on_progress)) for side in sides
+        ]
+        whole = next((one for one in ready if one.side.kind in _INTERPRETERS), ready[0])
+        variables = {name: value for one in ready for name, value in one.variables.items()}
+        spec = " ".join(side.spec for side in sides)
+        yield msgspec.structs.replace(
+            whole,
+            side=msgspec.structs.replace(whole.side, spec=spec, label=spec),
+            environ={**whole.environ, **variables},
+            variables=variables,
         )

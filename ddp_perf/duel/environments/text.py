@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.duel import PairedVerdict
-from ddp_perf.duel.environments.culprits import EnvironmentCulprit
-from ddp_perf.duel.environments.delta import ProbeEffect
-from ddp_perf.duel.environments.probes import Probe
+from ddp_perf.core.verdict import PairedVerdict
+from ddp_perf.duel.environments.probes import EnvironmentCulprit, Probe, ProbeEffect
 from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import ABSENT, counted, percent_change, short_percent, to_json

@@ -1,4 +1,4 @@
-"""A virtual environment with other versions of some packages, before those of the driver's own."""
+"""Virtual environments with other versions of packages, and interpreters that can run ranks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,143 @@ import functools
 import hashlib
 import json
 import os
+import re
+import shutil
 import site
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import packaging.requirements
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ddp_perf.duel.sides.cache import Making, cache_shelf, is_kept, kept
-from ddp_perf.duel.sides.interpreter import output_of
-from ddp_perf.duel.sides.requirements import Requirement
+from ddp_perf.duel.sides.checkout import Making, cache_shelf, is_kept, kept
 from ddp_perf.errors import SideError
-from ddp_perf.system.host.parent_death import die_with_parent
+from ddp_perf.launch.rank_packages import RANK_PACKAGES, install_command, missing_in
+from ddp_perf.system.host.termination import die_with_parent
+
+# Interpreters that can run ranks.
+
+
+_PATIENCE_S = 300.0  # an import of torch from a cold network disk takes minutes
+_OLDEST = (3, 10)
+
+
+def parse_interpreter(text: str) -> str:
+    """Return the absolute path of ``text``, a path or a name on PATH. Raises SideError.
+
+    A link stays: the interpreter of a virtual environment is one.
+    """
+    named = text if os.sep in text else shutil.which(text)
+    path = Path(named or text).expanduser().absolute()
+    if text and path.is_dir():
+        inside = Path(text, "bin", "python")
+        raise SideError(f"python:{text}: a directory; write python:{inside}")
+    if not text or not path.exists():
+        raise SideError(f"python:{text}: no such interpreter; write python:/path/to/python")
+    if not os.access(path, os.X_OK):
+        raise SideError(f"python:{text}: cannot be executed; write python:/path/to/python")
+    return str(path)
+
+
+def check_interpreter(interpreter: str, environ: Mapping[str, str]) -> None:
+    """Raise SideError unless the interpreter can import what ranks need."""
+    shown = _run(interpreter, "import sys; print(*sys.version_info[:2])", environ).split()
+    if tuple(map(int, shown)) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise SideError(f"{interpreter}: Python {'.'.join(shown)}; ranks need {oldest} or later")
+    try:
+        missing = missing_in(interpreter, environ)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SideError(f"{interpreter}: cannot look for packages: {error}") from None
+    if missing:
+        raise SideError(
+            f"{interpreter}: lacks {', '.join(missing)}, which ranks need; run"
+            f"\n{install_command(missing, interpreter)}"
+        )
+    _run(interpreter, f"import {', '.join(RANK_PACKAGES)}", environ)
+
+
+def run_interpreter(
+    interpreter: str, arguments: Sequence[str], environ: Mapping[str, str], *, failure: str
+) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter, and return how it ended.
+
+    Raises SideError with ``failure`` if it cannot be started, or does not answer.
+    """
+    try:
+        return subprocess.run(
+            [interpreter, *arguments],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_PATIENCE_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise SideError(f"{interpreter}: {failure}: no answer in {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise SideError(f"{interpreter}: {failure}: cannot be started: {error.strerror}") from None
+
+
+def output_of(interpreter: str, code: str, environ: Mapping[str, str], *, failure: str) -> str:
+    """Run code in an interpreter and return what it prints. Raises SideError with ``failure``."""
+    done = run_interpreter(interpreter, ("-c", code), environ, failure=failure)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SideError(f"{interpreter}: {failure}: {reason}; repair it, or name another")
+    return done.stdout
+
+
+def _run(interpreter: str, code: str, environ: Mapping[str, str]) -> str:
+    return output_of(interpreter, code, environ, failure=f"fails at `{code}`")
+
+
+# Sides that are the tree with other versions of packages: ``torch==2.11.0,numpy==2.1.0``.
+
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[\w.,-]+\])?==([A-Za-z0-9][\w.+!]*)")
+
+
+class Requirement(NamedTuple):
+    """One exact version of a package."""
+
+    name: str
+    extras: str  # "[dev]" or ""
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.extras}=={self.version}"
+
+    def is_met_by(self, version: str) -> bool:
+        """Return whether an installed version is this one. "2.11.0+cpu" is a "2.11"."""
+        return SpecifierSet(f"=={self.version}").contains(version, prereleases=True)
+
+
+def parse_requirements(text: str) -> list[Requirement]:
+    """Return the requirements in the order of their names. Raises SideError."""
+    requirements: dict[str, Requirement] = {}
+    for part in re.split(r",(?![^\[]*\])", text):
+        match = _REQUIREMENT.fullmatch(part.strip())
+        if match is None:
+            raise SideError(
+                f"{text}: {part.strip()!r} is not an exact version; write torch==2.11.0, or"
+                " torch==2.11.0,numpy==2.1.0"
+            )
+        name = canonicalize_name(match[1])
+        if name in requirements:
+            raise SideError(f"{text}: {name} has two versions; remove one")
+        requirements[name] = Requirement(name, match[2] or "", match[3])
+    return [requirements[name] for name in sorted(requirements)]
+
+
+# A virtual environment with other versions of some packages, before those of the driver's own.
+
 
 _MOST = 8  # environments that stay in the cache: torch with CUDA takes gigabytes
 _SHOWN = ("Collecting ", "Downloading ", "Installing ")  # lines of pip that show progress

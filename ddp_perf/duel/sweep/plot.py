@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_perf.duel.sweep.result import SettingResult, SweepResult
+from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
 from ddp_perf.duel.sweep.text import conclusion_text
 from ddp_perf.system.files import replace_file
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.sweep.result import SettingResult, SweepResult
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
 from ddp_perf.duel.sweep.settings import LeftOut
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import (
@@ -21,7 +21,7 @@ from ddp_perf.render.units import (
     short_percent,
     to_json,
 )
-from ddp_perf.stats.paired import PairedRatio
+from ddp_perf.stats.pairs import PairedRatio
 
 _OWN = "(the suite's own)"
 _MOST_REASONS = 5  # lines of what was left out: the JSON file has all of them

@@ -1,21 +1,91 @@
-"""The description of a failed launch: its rank, the cause, and the last output."""
+"""What is found after ranks ended: who failed first, what was printed, and whether they agree."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
+import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ddp_perf.core.case import Case, Tier
-from ddp_perf.core.launch import FailureKind, LaunchFailure, LaunchRequest
-from ddp_perf.core.script import BY_OPTIMIZER
-from ddp_perf.launch.supervisor.flight_records import flight_records
+from ddp_perf.core.launch import (
+    FailureKind,
+    KeptOutput,
+    LaunchFailure,
+    LaunchRequest,
+    Placement,
+    RankResult,
+)
+from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.launch.supervisor.rank import SupervisedRank
+from ddp_perf.system.files import replace_file
+from ddp_perf.system.gpu.gpus import nccl_choice
 from ddp_perf.system.host.processes import describe_state, state_of
-from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Phase, RankProgress
-from ddp_perf.worker.report import STACK_SIGNAL, RankError
+from ddp_perf.worker.report import BEATS_PER_STEP, STACK_SIGNAL, Phase, RankError, RankProgress
+
+# The last collectives of the ranks of a hung launch, read from their flight recorders.
+
+
+_ANSWER_S = 1.0
+_LAST = 3
+
+
+def flight_records(ranks: Sequence[SupervisedRank], directory: str | None) -> dict[str, str]:
+    """Return the last collectives of each rank that answers: the oldest first, one per line.
+
+    All records are written to ``directory``, one JSON file per rank. A rank does not answer if it
+    is stopped, or if it hangs and blocks its other threads.
+    """
+    dumps = _ask(ranks)
+    found = {}
+    for rank, dump in sorted(dumps.items()):
+        entries: list[dict[str, Any]] = msgspec.json.decode(dump)
+        found[f"rank {rank}"] = "\n".join(map(_describe, entries[-_LAST:])) or "none recorded"
+        if directory is not None:
+            # The text is more important than a file that cannot be written.
+            with contextlib.suppress(OSError):
+                path = Path(directory) / f"rank{rank}.json"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(dump)
+    return found
+
+
+def _ask(ranks: Sequence[SupervisedRank]) -> dict[int, bytes]:
+    waiting = {}
+    for rank in ranks:
+        with contextlib.suppress(OSError):
+            rank.recorder.send_bytes(b"?")
+            waiting[rank.recorder] = rank.rank
+    dumps = {}
+    end = time.monotonic() + _ANSWER_S
+    while waiting and (ready := wait(waiting, max(end - time.monotonic(), 0))):
+        for connection in ready:
+            rank_number = waiting.pop(connection)  # type: ignore[call-overload]
+            with contextlib.suppress(EOFError, OSError):
+                dumps[rank_number] = connection.recv_bytes()  # type: ignore[union-attr]
+    return dumps
+
+
+def _describe(entry: dict[str, Any]) -> str:
+    """Return a line about a collective, from the fields that this version of torch records."""
+    shapes = " ".join(map(str, entry.get("input_sizes", ())))
+    types = " ".join(map(str, entry.get("input_dtypes", ())))
+    number = entry.get("collective_seq_id", entry.get("record_id", "?"))
+    what = entry.get("profiling_name", "a collective")
+    state = "done" if entry.get("retired") else entry.get("state", "state unknown")
+    return f"#{number} {what} {shapes} {types}: {state}"
+
+
+# The description of a failed launch: its rank, the cause, and the last output.
+
 
 _PHASES = {
     Phase.START: "before its first timed step",
@@ -190,3 +260,96 @@ def _stacks(ranks: Sequence[SupervisedRank], states: dict[int, str | None]) -> d
         f"rank {rank.rank}": f"no stack: the process is {describe_state(states[rank.rank])}"
         for rank in stopped
     }
+
+
+# The output of the ranks of a launch that succeeded. That of a failed one is in its failure.
+
+
+MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
+
+
+def forget_output(directory: Path) -> None:
+    """Remove what an earlier session kept: the launch that begins may print nothing."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def beginnings(files: Sequence[Path]) -> dict[str, bytes]:
+    """Return the first ``MOST`` bytes of each rank's output, by the name of its file.
+
+    Ranks that printed nothing are left out.
+    """
+    return {file.name: _beginning(file) for file in files if file.is_file() and file.stat().st_size}
+
+
+def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | None:
+    """Write what the ranks printed to the directory; return None if they printed nothing.
+
+    A write that fails, as on a full disk, is a problem in the result and never an error: the
+    measurement is worth more.
+    """
+    if not printed:
+        return None
+    path = directory
+    problem = None
+    try:
+        for name, data in printed.items():
+            path = directory / name
+            directory.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
+    except OSError as error:
+        problem = f"{path} cannot be written: {error.strerror}"
+    return KeptOutput(
+        directory=str(directory),
+        problem=problem,
+        nccl=nccl_choice(data.decode("utf-8", "replace") for data in printed.values()),
+    )
+
+
+def _beginning(file: Path) -> bytes:
+    """Return the output up to ``MOST`` bytes, with a note on what follows."""
+    with file.open("rb") as stream:
+        data = stream.read(MOST)
+        more = os.fstat(stream.fileno()).st_size - len(data)
+    return data if more <= 0 else data + f"\n[{more:,} more bytes were not kept]\n".encode()
+
+
+# The agreement of ranks that trained together, over all nodes.
+
+
+def check_agreement(request: LaunchRequest, results: Sequence[RankResult]) -> LaunchFailure | None:
+    """Return a failure if ranks that trained together disagree, or None if they agree.
+
+    They disagree if their parameters differ, or if they share a GPU without a request to do so.
+    """
+    # The verdict on the structure states that a rank has none.
+    digested = [result for result in results if "digest" not in result.missing]
+    digests = collections.Counter(result.digest for result in digested)
+    devices = collections.Counter(_device(result.placement) for result in results)
+    own_gpus = request.case.tier == "gpu" and not request.shared_gpu
+    if len(digests) > 1:
+        common, holders = digests.most_common(1)[0]
+        # With two ranks it is unknown which one is wrong.
+        differing = [one.placement.rank for one in digested if one.digest != common]
+        culprit = differing[0] if holders > len(digested) / 2 else None
+        detail = "parameters differ from the other ranks' after the last step"
+        if request.case.script is not None:
+            detail += "; let all ranks begin with the same ones, and average every gradient"
+    elif own_gpus and len(devices) < len(results):
+        places = [result.placement for result in results]
+        culprit = next(place.rank for place in places if devices[_device(place)] > 1)
+        detail = (
+            "shares its GPU with another rank; give each rank its own GPU with CUDA_VISIBLE_DEVICES"
+        )
+    else:
+        return None
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="disagreement",
+        rank=culprit,
+        detail=detail,
+    )
+
+
+def _device(place: Placement) -> tuple[str | None, str]:
+    return place.host, place.device_id

@@ -14,8 +14,16 @@ import msgspec
 from ddp_perf.core.case import Schedule, Tier
 from ddp_perf.core.launch import FACTS, RankResult
 from ddp_perf.core.work import RankCounted
-from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Phase, RankProgress
-from ddp_perf.worker.report import RankDone, RankError, RankFiles, RankTimed, Report
+from ddp_perf.worker.report import (
+    BEATS_PER_STEP,
+    Phase,
+    RankDone,
+    RankError,
+    RankFiles,
+    RankProgress,
+    RankTimed,
+    Report,
+)
 
 _MESSAGE: msgspec.json.Decoder[RankTimed | Report] = msgspec.json.Decoder(RankTimed | Report)
 # The time that the kernel may take to remove an ended process. It cannot remove one in an

@@ -18,7 +18,7 @@ from ddp_perf.launch.supervisor.postmortem import (
 )
 from ddp_perf.launch.supervisor.rank import REAPED_S, SupervisedRank
 from ddp_perf.system.host.processes import children_of
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.report import Heartbeats
 
 _GRACE_S = 0.2  # for the other ranks to report, before they are ended
 _TERMINATE_S = 0.2

@@ -7,9 +7,9 @@ from typing import NoReturn
 import pytest
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import CPU_TIME, METRICS, STEP_TIME, STRUCTURE, metric_title
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import CaseDuel, Duel, MetricDuel
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.exit_code import fail_undecided
@@ -192,8 +192,8 @@ def _about(result: SuiteResult, case_id: str) -> str:
 
 
 def _causes(duel: Duel, one: CaseDuel) -> list[str]:
-    from ddp_perf.report.duel.phrases import cause_lines
     from ddp_perf.report.duel.rows import duel_report
+    from ddp_perf.report.duel.text import cause_lines
 
     report = duel_report(duel)
     row = next(row for row in report.rows if row.case == one.id)

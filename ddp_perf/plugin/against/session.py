@@ -1,21 +1,134 @@
-"""The duel of a pytest session: what it compares, and its one run at the first request."""
+"""The duels of a pytest session: they run, and their report and summary are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
+import pytest
 
+from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
-from ddp_perf.duel.changed_files import changed_files, repository_root
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sources import Project, sources_of
-from ddp_perf.duel.touched import Touched, touched_cases
-from ddp_perf.duel.values import CaseDuel, Duel, Side
-from ddp_perf.errors import ConfigError, DdpPerfError
-from ddp_perf.plugin.against.options import Against
-from ddp_perf.plugin.against.report import DuelReportWriter
-from ddp_perf.render.units import counted
+from ddp_perf.duel.sides.preparing import parse_side, prepare
+from ddp_perf.duel.touched import (
+    Project,
+    Touched,
+    changed_files,
+    repository_root,
+    sources_of,
+    touched_cases,
+)
+from ddp_perf.duel.values import CaseDuel, Duel, Side, write_duel
+from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
+from ddp_perf.plugin.options import Against
+from ddp_perf.plugin.plan import Setup
+from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.render.tables import wrapped
+from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.report.duel.text import duel_text
+from ddp_perf.system.files import replace_file
+
+# The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
+
+
+_MOST_CASES = 20  # that are named for each reason
+_COMMENT = "duel.md"
+
+
+class DuelReportWriter:
+    """The files of the duel of one pytest session. Without a path it does nothing.
+
+    Rendering is imported late: it is slow to import, and collection does not need it.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        results: Path | None,
+        *,
+        root: Path,
+        import_paths: Sequence[str],
+    ) -> None:
+        self._directory = directory
+        self._results = results
+        self._root = root
+        self._import_paths = import_paths
+        self.lines: list[str] = []  # for the terminal
+        self.errors: list[str] = []  # each fails the session
+
+    def write(
+        self, duel: Duel | None, touched: Touched, *, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        """Write the files. An error is appended to ``errors``: it must not end the session.
+
+        Without a duel nothing is written, unless the changed files touch no case.
+        """
+        if duel is None and not touched.left_out:
+            return
+        try:
+            if self._results is not None and duel is not None:
+                write_duel(self._results, duel)
+                self.lines.append(f"results: {self._results}")
+            if self._directory is not None:
+                self._write_report(self._directory, duel, touched, environ)
+        except DdpPerfError as error:
+            self.errors.append(f"the duel: {error}")
+
+    def _write_report(
+        self, directory: Path, duel: Duel | None, touched: Touched, environ: Mapping[str, str]
+    ) -> None:
+        from ddp_perf.report.directory import DUEL_PAGE, write_duel_report
+        from ddp_perf.report.duel.markdown import duel_annotation_lines
+        from ddp_perf.report.files.markdown import append_step_summary, is_github
+
+        if duel is not None:
+            write_duel_report(directory, duel)
+        comment, path = _comment(duel, touched), directory / _COMMENT
+        try:
+            replace_file(path, comment.encode("utf-8", "replace"))
+        except OSError as error:
+            raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+        if duel is not None and is_github(environ):
+            roots = [Path(path) for path in self._import_paths]
+            repository = Path(environ.get("GITHUB_WORKSPACE", self._root))
+            self.lines += duel_annotation_lines(duel, roots, repository)
+        try:
+            append_step_summary(comment, environ)
+        except OSError as error:
+            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
+        self.lines.append(f"report: {directory / (DUEL_PAGE if duel is not None else _COMMENT)}")
+
+
+def _comment(duel: Duel | None, touched: Touched) -> str:
+    """Return the Markdown of the duel, and of the cases that were left out of it."""
+    from ddp_perf.report.duel.markdown import MARKER, duel_markdown
+
+    nothing = f"{MARKER}\n## ✅ Duel: no changed file can touch a case\n"
+    lines = [nothing if duel is None else duel_markdown(duel), *_left_out(touched)]
+    return "\n".join(lines) + ("\n" if touched.left_out else "")
+
+
+def _left_out(touched: Touched) -> Iterator[str]:
+    """Yield for each reason how many cases it left out, and their names folded."""
+    from ddp_perf.report.files.markdown import markdown_escaped
+
+    for reason in dict.fromkeys(touched.left_out.values()):
+        names = [case_id for (_, case_id), why in touched.left_out.items() if why == reason]
+        more = f", and {len(names) - _MOST_CASES} more" if len(names) > _MOST_CASES else ""
+        shown = ", ".join(map(markdown_escaped, names[:_MOST_CASES]))
+        summary = f"{counted(len(names), 'case')} left out: {markdown_escaped(reason)}"
+        yield f"<details><summary>{summary}</summary>\n\n{shown}{more}\n\n</details>\n"
+
+
+# The duel of a pytest session: what it compares, and its one run at the first request.
+
 
 # Runs the duel of the cases; its last argument receives what is finished after each pair.
 Run = Callable[[tuple[Side, Side], Sequence[Case], Callable[[Duel], None]], Duel]
@@ -121,3 +234,142 @@ def _check(cases: Sequence[Case]) -> None:
         raise ConfigError(
             '--ddp-against: a duel is of one tier; choose -m gpu, or -m "perf and cpu"'
         )
+
+
+# The parts of a pytest session that a duel takes: its options, the machine, a place for lines.
+
+
+_SILENCE_S = 30.0  # then the terminal gets a line
+
+
+def make_against(setup: Setup, *, on_sigterm: Callable[[], NoReturn]) -> AgainstSession | None:
+    """Return the duel of a pytest session, or None without ``--ddp-against``."""
+    options = setup.options
+    if options.against is None:
+        return None
+    report = DuelReportWriter(
+        options.report, options.json_path, root=setup.root, import_paths=options.import_paths
+    )
+    run = functools.partial(run_against, setup, on_sigterm)
+    return AgainstSession(options.against, setup.project, report, run=run)
+
+
+def run_against(
+    setup: Setup,
+    on_sigterm: Callable[[], NoReturn],
+    sides: tuple[Side, Side],
+    cases: Sequence[Case],
+    on_update: Callable[[Duel], None],
+) -> Duel:
+    """Run the duel of the cases, as long as the options allow.
+
+    ``on_update`` receives what is finished. Raises DdpPerfError.
+    """
+    # Imported here: judging needs scipy, a third of a second that collection can do without.
+    from ddp_perf.duel.cases import match_cases
+    from ddp_perf.duel.open_sides import open_sides
+    from ddp_perf.duel.run import (
+        DuelRequest,
+        choice_text,
+        choose_cases,
+        default_budget_s,
+        run_duel,
+        stored_launch_s,
+    )
+
+    options, project, progress = setup.options, setup.project, setup.progress
+    capacity = setup.capacity
+    assert options.against is not None  # it is called with --ddp-against alone
+    with contextlib.ExitStack() as stack:
+        ready_a, ready_b = (
+            stack.enter_context(
+                prepare(
+                    side,
+                    project.root,
+                    on_progress=progress.say,
+                    import_paths=project.import_paths,
+                )
+            )
+            for side in sides
+        )
+        matched = match_cases(
+            ready_a,
+            ready_b,
+            capacity,
+            config=_suites_of(cases, project),
+            ids=[case.id for case in cases],
+            overrides=options.overrides,
+        )
+        budget_s = options.against.budget_s or default_budget_s(matched)
+        matched = choose_cases(
+            matched,
+            budget_s=budget_s,
+            launch_s=stored_launch_s(setup.store, capacity),
+            fits=capacity.fits,
+        )
+        request = DuelRequest(
+            matched=matched,
+            budget_s=budget_s,
+            false_alarm_rate=options.false_alarm_rate,
+        )
+        machine = open_sides(
+            ready_a, ready_b, capacity, on_wait=progress.warn, on_sigterm=on_sigterm
+        )
+        open_a, open_b = stack.enter_context(machine)
+        lines = _Lines(progress, on_update)
+        lines.begin(*sides, len(matched.cases), request.budget_s)
+        if text := choice_text(matched, budget_s):
+            progress.say(text)
+        return run_duel(request, open_a, open_b, capacity, on_update=lines.update)
+
+
+def _suites_of(cases: Sequence[Case], project: Project) -> list[Path]:
+    """Return the suite files of the cases, from the project's root on if they are in it."""
+    files = [suite_file(name, project.suites) for name in {case.suite: None for case in cases}]
+    found = [file.absolute() for file in files if file is not None]
+    root = project.root
+    return [file.relative_to(root) if file.is_relative_to(root) else file for file in found]
+
+
+class _Lines:
+    """The lines of a duel in pytest's output: one at its beginning, then one now and then."""
+
+    def __init__(self, progress: TerminalProgress, on_update: Callable[[Duel], None]) -> None:
+        self._progress = progress
+        self._on_update = on_update
+        self._shown = time.monotonic()
+
+    def begin(self, a: Side, b: Side, cases: int, budget_s: float) -> None:
+        self._progress.say(
+            f"duel of {a.label} (A) and {b.label} (B): {counted(cases, 'case')}, for"
+            f" {describe_duration(budget_s)} at most"
+        )
+
+    def update(self, duel: Duel) -> None:
+        """Pass the duel on, and write a line if the last one is long ago."""
+        self._on_update(duel)
+        if time.monotonic() - self._shown < _SILENCE_S:
+            return
+        self._shown = time.monotonic()
+        pairs = sum(len(case.pairs) for case in duel.cases)
+        self._progress.say(f"duel: {counted(pairs, 'pair')} in {describe_duration(duel.wall_s)}")
+
+
+# The duel in the summary of a pytest session.
+
+
+def show_duel(terminalreporter: pytest.TerminalReporter, against: AgainstSession) -> None:
+    """Write the table of the duel, and why cases were left out of it."""
+    width = terminalreporter._tw.fullwidth
+    if against.duel is not None:
+        terminalreporter.section("duel")
+        for line in duel_text(against.duel, width).splitlines():
+            terminalreporter.write_line(line)
+    for line in wrapped(list(left_out_lines(against.touched)), width):
+        terminalreporter.write_line(line)
+
+
+def left_out_lines(touched: Touched) -> Iterator[str]:
+    """Yield a line for each reason why cases were left out, with how many they are."""
+    for reason, number in Counter(touched.left_out.values()).most_common():
+        yield f"ddp: --ddp-touched leaves {counted(number, 'case')} out: {reason}"

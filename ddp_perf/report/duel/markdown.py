@@ -1,13 +1,15 @@
-"""``duel.md``: one comment of a pull request, which a later one of the same job replaces."""
+"""``duel.md``, one comment of a pull request, and GitHub's annotations."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from ddp_perf.duel.values import Duel
-from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.report.duel.phrases import (
+from ddp_perf.render.units import counted, describe_duration, percent_change
+from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
+from ddp_perf.report.duel.text import (
     SHORT_TITLES,
     cause_lines,
     certainty,
@@ -21,12 +23,20 @@ from ddp_perf.report.duel.phrases import (
     what_decides,
     what_is_seen,
 )
-from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.files.markdown import SIGNS, markdown_escaped
-from ddp_perf.report.next_step import NextStep
+from ddp_perf.report.next_step import NextStep, Status
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.report.work.markdown import work_markdown
-from ddp_perf.report.work_rows import WorkReport
+from ddp_perf.report.work_rows import (
+    ChangeRow,
+    WorkReport,
+    WorkRow,
+    work_annotation_lines,
+    work_markdown,
+)
+from ddp_perf.work.text import change_summary
+
+# ``duel.md``: one comment of a pull request, which a later one of the same job replaces.
+
 
 MARKER = "<!-- ddp-perf duel -->"  # the first line: a job finds its own comment by it
 _MOST = 60_000  # characters: GitHub refuses a comment of more than 65,536
@@ -196,3 +206,37 @@ def _line(text: str) -> str:
 def _verbatim(text: str) -> str:
     """Return a text for an HTML element, in which Markdown is not interpreted."""
     return html.escape(text, quote=False)
+
+
+# GitHub's annotations of the lines at which side B does more work than side A.
+
+
+def duel_annotation_lines(duel: Duel, roots: Sequence[Path], repository: Path) -> list[str]:
+    """Return a command for each such line of a case that is slower, and for each other such case.
+
+    A case that fails on side B is one too. ``roots`` are the directories that files are imported
+    from. GitHub shows at most ten.
+    """
+    report = duel_report(duel)
+    red = tuple(map(_as_work, report.of(Status.RED)))
+    work = WorkReport(status=report.status, headline=report.headline, counts={}, rows=red)
+    return work_annotation_lines(work, roots, repository)
+
+
+def _as_work(row: DuelRow) -> WorkRow:
+    """Return the case in the form of the work gate, with its slow-down in the verdict."""
+    step = row.step
+    by = "" if step is None or step.verdict.ratio is None else percent_change(step.verdict.ratio)
+    failures = [f"side {failed.side}: {failed.failure}" for failed in row.failures]
+    work = () if failures else row.work or ()
+    return WorkRow(
+        suite=row.suite,
+        case=row.case,
+        ranks=row.ranks,
+        status=row.status,
+        verdict=f"{row.verdict} ({by})" if by and not failures else row.verdict,
+        reason="; ".join(failures or reasons(row)),
+        options=row.options,
+        lines=row.lines,
+        changes=tuple(ChangeRow(text=change_summary(one), change=one) for one in work),
+    )

@@ -1,32 +1,209 @@
-"""A duel as text for the terminal."""
+"""A duel as text for the terminal, and its sentences in every file alike."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.metric import (
+    CPU_TIME,
+    EFFICIENCY,
+    ENERGY,
+    PEAK_MEMORY,
+    STEP_TIME,
+    TAIL,
+    metric_spec,
+    metric_title,
+)
+from ddp_perf.core.verdict import Delta, DuelOutcome
 from ddp_perf.duel.values import Duel, MetricDuel
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, counted, describe_duration, short_percent
-from ddp_perf.report.duel.phrases import (
-    REST,
-    SHORT_TITLES,
-    WHOLE_IN_JSON,
-    cause_lines,
-    certainty,
-    effect_text,
-    figure_text,
-    interval_of,
-    needs_detail,
-    ratio_of,
-    reasons,
-    smallest_seen,
-    what_decides,
-    what_is_seen,
+from ddp_perf.render.units import (
+    ABSENT,
+    counted,
+    describe_duration,
+    milliseconds,
+    short_number,
+    short_percent,
 )
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
-from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.report.terminal.text import cause_line, describe_launch_failure
+from ddp_perf.work.changes import grows
+from ddp_perf.work.text import MOST_LINES, change_sentence, place_text
+
+# The sentences on a case of a duel, in every file of its report alike.
+
+
+REST = "duel.html has them (--report DIR)"
+SHORT_TITLES = {
+    STEP_TIME.name: "step",
+    CPU_TIME.name: "CPU time",
+    TAIL.name: "tail",
+    EFFICIENCY.name: "scaling cost",
+    PEAK_MEMORY.name: "memory",
+    ENERGY.name: "energy",
+}
+WHOLE_IN_JSON = "(These are the frames of your code; duel.json has the whole traceback.)"
+_WRITERS: dict[str, Callable[[float], str]] = {
+    "s": lambda value: f"{milliseconds(value)} ms",
+    "ratio": lambda value: f"{value:.3f}",
+    "bytes": lambda value: f"{value / 2**20:,.1f} MiB",
+    "J": lambda value: f"{value:.3g} J",
+}
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """Write a figure in the unit of its metric: ``12.34 ms``, ``812.0 MiB``."""
+    if value is None:
+        return ABSENT
+    return _WRITERS.get(metric_spec(metric).unit, short_number)(value)
+
+
+def interval_of(one: MetricDuel) -> str:
+    """Write the interval of the ratio: ``1.021 to 1.078``."""
+    interval = one.verdict.interval
+    return ABSENT if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+
+
+def ratio_of(one: MetricDuel) -> str:
+    return ABSENT if one.verdict.ratio is None else f"{one.verdict.ratio:.3f}"
+
+
+def what_decides(report: DuelReport) -> list[str]:
+    """Return why the CPU time of the step decides in place of its wall time: of the first case."""
+    found = [row.step for row in report.rows if row.step is not None and row.step.why]
+    if not found:
+        return []
+    others = len(found) - 1
+    why = str(found[0].why)
+    return [f"{why}; so too in {counted(others, 'other case')}" if others else why]
+
+
+def what_is_seen(report: DuelReport) -> str | None:
+    """Return the minimum detectable effects of the cases on the step, in one line."""
+    seen = [effect for row in report.rows if (effect := smallest_seen(row)) is not None]
+    if not seen:
+        return None
+    low, high = effect_text(min(seen)), effect_text(max(seen))
+    shown = low if low == high else f"{low} (the steadiest case) to {high}"
+    return f"minimum detectable slow-down, found nine times in ten: {shown}"
+
+
+def effect_text(share: float) -> str:
+    """Write a minimum detectable effect with the digits that it deserves: ``3.1 %``."""
+    return short_percent(round(share, 3))
+
+
+def smallest_seen(row: DuelRow) -> float | None:
+    """Return the minimum detectable effect on the step: of the verdict, else of the A/A launches.
+
+    None: it is unknown.
+    """
+    step = row.step
+    if step is not None and step.verdict.minimum_detectable is not None:
+        return step.verdict.minimum_detectable
+    metric = step.metric if step is not None else STEP_TIME.name
+    sights = (sight.minimum_detectable for sight in row.sights if sight.metric == metric)
+    return next(sights, None)
+
+
+def reasons(row: DuelRow) -> list[str]:
+    """Return each shown verdict with its reason."""
+    lines = []
+    for one in row.shown:
+        title = metric_title(one.metric)
+        if not one.decides:
+            title += ", which does not decide" + (f" ({one.why})" if one.why else "")
+        lines.append(f"{title}: {one.verdict.outcome.value}, {one.verdict.reason}")
+    return lines
+
+
+def cause_lines(row: DuelRow, report: DuelReport, most: int) -> list[str]:
+    """Return what differs between the sides, and the terms of the step that changed.
+
+    ``most`` is how many changes of the work are shown.
+    """
+    lines = [*difference_lines(row), *_work_lines(row, most)]
+    return [*(lines or [nothing_found(row, report)]), *step_lines(row)]
+
+
+def difference_lines(row: DuelRow) -> list[str]:
+    """Return what differs between the sides of a case, without the changes of the work."""
+    lines = [f"edited line: {place_text(site)}: {site.text}" for site in row.lines[:MOST_LINES]]
+    lines += [f"changed option: {option}" for option in row.options]
+    if row.structure is not None:
+        lines.append(f"structure: {row.structure}")
+    if row.uncounted is not None:
+        lines.append(f"the work was not counted: {row.uncounted}")
+    return lines
+
+
+def _work_lines(row: DuelRow, most: int) -> list[str]:
+    changes = row.work or ()
+    lines = [
+        f"{'more' if grows(change) else 'other'} work: {change_sentence(change)}"
+        for change in changes[:most]
+    ]
+    if len(changes) > most:
+        lines.append(f"and {len(changes) - most} more changes of the work: {REST}")
+    return lines
+
+
+def step_lines(row: DuelRow) -> list[str]:
+    """Return the causes by the terms of the step, and the terms that changed."""
+    causes = row.explanation.causes if row.explanation is not None else ()
+    return [*(f"why: {cause_line(cause)}" for cause in causes), *_term_lines(row)]
+
+
+def _term_lines(row: DuelRow) -> list[str]:
+    """Return the terms of the step that changed by more than chance explains, the largest first.
+
+    If a slower case has none, the largest change is named.
+    """
+    if not row.terms:
+        return []
+    changed = [term for term in row.terms if term.is_certain]
+    if not changed and row.verdict != DuelOutcome.SLOWER.value:
+        return []
+    if not changed:
+        largest = max(row.terms, key=lambda term: abs(term.change))
+        return [f"no term of the step changed for certain; the largest change: {_term(largest)}"]
+    changed.sort(key=lambda term: abs(term.change), reverse=True)
+    return [f"terms of the step that changed: {', '.join(map(_term, changed))}"]
+
+
+def _term(term: Delta) -> str:
+    return (
+        f"{term.name} {milliseconds(term.before)} → {milliseconds(term.after)} ms"
+        f" ({term.change * 1e3:+.2f} ± {milliseconds(term.uncertainty)})"
+    )
+
+
+def nothing_found(row: DuelRow, report: DuelReport) -> str:
+    """Return what was compared without a difference, and whether the environments differ."""
+    compared = "options" if row.work is None else "work or options"
+    if report.differences:
+        return f"no difference of {compared} was found, but the environments differ"
+    return f"no difference of {compared}, of versions or of settings was found"
+
+
+def certainty(report: DuelReport) -> str:
+    """Return the probability of a false alarm."""
+    rate = short_percent(report.false_alarm_rate)
+    return (
+        f"if the sides were equal, the probability of any SLOWER would be at most {rate}, and as"
+        " much of any FASTER"
+    )
+
+
+def needs_detail(row: DuelRow) -> bool:
+    """Return whether a reader must see what differs: the verdict, a failure, or more work."""
+    differs = {one.verdict.outcome for one in row.shown} != {DuelOutcome.EQUIVALENT}
+    return differs or bool(row.failures) or any(grows(change) for change in row.work or ())
+
+
+# A duel as text for the terminal.
+
 
 _FIGURES = 71  # columns of the table without the names of the cases
 _MOST_CHANGES = 3  # of the work of a case

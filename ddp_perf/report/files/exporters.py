@@ -1,15 +1,41 @@
-"""``ddp_perf.prom``: for node_exporter's textfile collector.
-
-https://prometheus.io/docs/instrumenting/exposition_formats/
-"""
+"""Files that other tools read: CSV, LaTeX, Prometheus, Bencher, Otava and others."""
 
 from __future__ import annotations
 
+import csv
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from ddp_perf.report.rows import CaseRow
-from ddp_perf.report.verdicts import Status
+import msgspec
+import yaml
+
+from ddp_perf.errors import ResultsError
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.report.columns import COLUMNS
+from ddp_perf.report.figures import reduction, utilisation_table
+from ddp_perf.report.next_step import Status
+from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.terminal.step_terms import (
+    advice_lines,
+    amdahl_lines,
+    decomposition_table,
+    gain_lines,
+)
+from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.report.terminal.text import why_slower
+from ddp_perf.session.figures import GainTable, TechniqueGain
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.pairs import PairedRatio
+from ddp_perf.system.files import replace_file
+
+# ``ddp_perf.prom``: for node_exporter's textfile collector.
+#
+# https://prometheus.io/docs/instrumenting/exposition_formats/
+
 
 # Name without the prefix, help, and the figure of a row.
 _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
@@ -105,3 +131,251 @@ def _text_of(labels: Mapping[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+# ``summary_table.tex``: a tabular for ``\input``, which needs no package.
+
+
+_SPECIAL = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "{''}",
+    "–": "--",
+}
+
+
+def summary_tex(rows: Sequence[CaseRow]) -> str:
+    """Return the table. The first column is aligned to the left, the others to the right."""
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * (len(COLUMNS) - 1)}}}",
+        r"\hline",
+        _line([heading for heading, _ in COLUMNS]),
+        r"\hline",
+        *(_line([write(row) for _, write in COLUMNS]) for row in rows),
+        r"\hline",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " & ".join(map(latex_escaped, cells)) + r" \\"
+
+
+def latex_escaped(text: str) -> str:
+    """Return the text as LaTeX prints it. A character outside ASCII becomes its code point."""
+    return "".join(
+        _SPECIAL.get(sign) or (sign if " " <= sign < "\x7f" else _code(sign)) for sign in text
+    )
+
+
+def _code(sign: str) -> str:
+    return f"U+{ord(sign):04X}"
+
+
+# ``otava.csv`` and ``otava.yaml``: this session as Apache Otava imports a time series.
+#
+# Otava finds changes in many sessions: append the second line of each session's file to one file.
+
+
+_ATTRIBUTES = ("commit", "branch", "host")
+
+
+def otava_csv(rows: Sequence[CaseRow]) -> str:
+    """Return a heading and one line: date and origin, and the typical step of each case in ms."""
+    measured = _measured(rows)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(["time", *_ATTRIBUTES, *measured])
+    if rows:
+        steps = [f"{row.step_s * 1e3:.6g}" for row in measured.values() if row.step_s]
+        about = [getattr(rows[0], name) or "unknown" for name in _ATTRIBUTES]
+        writer.writerow([rows[0].date, *about, *steps])
+    return file.getvalue()
+
+
+def otava_yaml(rows: Sequence[CaseRow]) -> str:
+    """Return the configuration for ``otava analyze ddp-perf --config-file otava.yaml``."""
+    metrics = {name: {"column": name, "direction": -1, "scale": 1.0} for name in _measured(rows)}
+    test = {
+        "type": "csv",
+        "file": "otava.csv",
+        "time_column": "time",
+        "attributes": [*_ATTRIBUTES],
+        "metrics": metrics,
+    }
+    return yaml.safe_dump({"tests": {"ddp-perf": test}}, sort_keys=False, allow_unicode=True)
+
+
+def _measured(rows: Sequence[CaseRow]) -> dict[str, CaseRow]:
+    """Return the rows by column name, without failed cases: Otava accepts no empty figure."""
+    return {f"{row.suite}/{row.case}": row for row in rows if row.step_s is not None}
+
+
+# ``techniques.csv``: what each technique gains, in SI units.
+
+
+_FIELDS = (
+    *("suite", "base", "ranks", "technique", "case", "pairs"),
+    *("speedup", "speedup_low", "speedup_high"),
+    *("communication_s", "overhead_reduction", "overhead_reduction_low", "overhead_reduction_high"),
+    *("sent_bytes", "sent_ratio"),
+    *("peak_memory", "memory_saved", "memory_saved_low", "memory_saved_high"),
+)
+
+
+def techniques_csv(tables: Sequence[GainTable]) -> str:
+    """Return a row for each technique of each base as CSV (RFC 4180), with a heading."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(_FIELDS)
+    for table in tables:
+        for gain in table.gains:
+            writer.writerow(_row(table, gain))
+    return file.getvalue()
+
+
+def _row(table: GainTable, gain: TechniqueGain) -> list[Any]:
+    return [
+        *(table.suite, table.base, table.ranks, gain.technique, gain.case_id, gain.pairs),
+        *_ratio(gain.speedup),
+        *(gain.communication_s, *(reduction(gain.communication) or (None,) * 3)),
+        *(gain.sent_bytes, gain.sent_ratio),
+        *(gain.peak_memory, *(reduction(gain.memory) or (None,) * 3)),
+    ]
+
+
+def _ratio(ratio: PairedRatio | None) -> tuple[float | None, float | None, float | None]:
+    if ratio is None:
+        return None, None, None
+    return ratio.ratio, *(ratio.interval or (None, None))
+
+
+# ``performance_report.txt``: how well each case scales, the causes, and advice (document 003).
+
+
+def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
+    """Return the tables of the terminal, in 80 columns, and each case with its label and advice."""
+    lines = [f"{summary.status.value}: {summary.headline}"]
+    for suite in suites:
+        title = headline(suite)
+        lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
+        if (table := decomposition_table(suite, NARROWEST)) is not None:
+            lines += ["", table]
+        rows = [row for row in summary.rows if row.suite == suite.suite]
+        if (table := utilisation_table(rows, NARROWEST)) is not None:
+            lines += ["", table]
+        if law := wrapped(amdahl_lines(suite), NARROWEST):
+            lines += ["", *law]
+        lines += gain_lines(suite, NARROWEST)
+        for row in summary.rows:
+            if row.suite == suite.suite and row.case in suite.measurements:
+                lines += _case(suite, row)
+    return "\n".join(lines) + "\n"
+
+
+def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
+    """Return the lines of one case, or none if it has neither an explanation nor advice."""
+    found = [*why_slower(suite, row.case), *advice_lines(suite, row.case)]
+    return ["", row.case, *wrapped(found, NARROWEST)] if found else []
+
+
+# Bencher Metric Format: ``bencher run --adapter json --file bencher.json``.
+#
+# https://bencher.dev/docs/reference/bencher-metric-format/
+
+
+_NS = 1e9  # Bencher's measure ``latency`` is in nanoseconds
+
+
+def bencher_json(rows: Sequence[CaseRow]) -> str:
+    """Return each measure of each case. The latency, in ns, has the range of its launches."""
+    return json.dumps(
+        {f"{row.suite}/{row.case}": _measures(row) for row in rows if row.step_s is not None},
+        indent=1,
+        allow_nan=False,
+    )
+
+
+def _measures(row: CaseRow) -> dict[str, dict[str, float]]:
+    plain = {
+        "throughput": row.throughput,
+        "scaling-efficiency": row.efficiency,
+        "peak-memory": row.peak_memory,
+    }
+    measures = {name: {"value": value} for name, value in plain.items() if value is not None}
+    assert row.step_s is not None  # the caller checks it
+    latency = {"value": row.step_s, "lower_value": row.step_low_s, "upper_value": row.step_high_s}
+    measured = {name: seconds * _NS for name, seconds in latency.items() if seconds is not None}
+    return {"latency": measured, **measures}
+
+
+# ``comprehensive_summary.csv``: every field of every row.
+
+
+# A spreadsheet runs a cell that begins with one of these (OWASP, "CSV Injection").
+_RUN = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def summary_csv(rows: Sequence[CaseRow]) -> str:
+    """Return all rows as CSV (RFC 4180), with a heading.
+
+    An absent figure is empty. A text that a spreadsheet would run has an apostrophe before it.
+    """
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, CaseRow.__struct_encode_fields__)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(cell) for name, cell in msgspec.to_builtins(row).items()})
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_RUN) else value
+
+
+# JSON for github-action-benchmark, its tool ``customSmallerIsBetter``.
+
+
+def action_benchmark_json(rows: Sequence[CaseRow]) -> str:
+    """Return the typical step of every measured case, in ms, with the range of its launches."""
+    entries = [
+        {
+            "name": f"{row.suite}/{row.case}",
+            "unit": "ms/step",
+            "value": row.step_s * 1e3,
+            "range": f"± {(row.step_high_s - row.step_low_s) * 500:.3g}",
+            "extra": f"{row.verdict}: {row.reason}\n{_origin(row)}",
+        }
+        for row in rows
+        if row.step_s is not None and row.step_low_s is not None and row.step_high_s is not None
+    ]
+    return json.dumps(entries, indent=1, allow_nan=False) + "\n"
+
+
+def _origin(row: CaseRow) -> str:
+    known = (("commit", row.commit), ("branch", row.branch), ("host", row.host))
+    return ", ".join(f"{name} {value}" for name, value in known if value)
+
+
+# The writer of the files of a report: each as a whole.
+
+
+def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Replace each file as a whole, or leave it as it was.
+
+    Raises ResultsError, which names the file, if one cannot be written.
+    """
+    path = directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in files:
+            path = directory / name
+            replace_file(path, data)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None

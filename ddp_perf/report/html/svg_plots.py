@@ -1,4 +1,4 @@
-"""The pairs of a duel: their ratios in order of time, each pair as a line, and all steps."""
+"""Plots of the report's page, as SVG."""
 
 from __future__ import annotations
 
@@ -10,11 +10,30 @@ import msgspec
 import numpy as np
 from markupsafe import Markup
 
-from ddp_perf.core.duel import PairedVerdict
-from ddp_perf.report.html.scale import Scale, coordinate
-from ddp_perf.report.html.svg import Frame, element, line, path, picture, rect, text
-from ddp_perf.stats.duel.pairs_apart import without_apart
+from ddp_perf.core.decomposition import Decomposition
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.verdict import PairedVerdict
+from ddp_perf.history.records import HistoryPoint
+from ddp_perf.render.units import prefixed_number
+from ddp_perf.report.figures import SHOWN, PlotSeries, term_values
+from ddp_perf.report.html.svg import (
+    Frame,
+    Scale,
+    coordinate,
+    element,
+    line,
+    path,
+    picture,
+    rect,
+    text,
+)
+from ddp_perf.report.rows import CaseRow
+from ddp_perf.selftest.curve import MOSTLY, Point, PowerCurve, interval_text
 from ddp_perf.stats.interval import mean_estimate
+from ddp_perf.stats.pairs import without_apart
+
+# The pairs of a duel: their ratios in order of time, each pair as a line, and all steps.
+
 
 _WIDTH, _HEIGHT = 400.0, 230.0
 _TOP, _BOTTOM = 44.0, 36.0
@@ -231,3 +250,321 @@ def _curve(frame: Frame, values: Sequence[float], class_: str) -> Markup:
         for mark, share in zip(marks, shares.tolist(), strict=True)
     )
     return path(f"M{'L'.join(points)}", class_)
+
+
+# Throughput against ranks with the ideal line; speed-up and efficiency as bars.
+
+
+_WIDTH, _HEIGHT = 400.0, 250.0
+_BAND = 16.0  # width of a baseline's band in pixels
+_TICK, _VALUE = 18.0, 40.0  # width of the text of a tick, and of a figure
+_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
+_LETTERS = 25  # the longest name that fits beside its bar
+_REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
+
+
+def throughput_plot(series: PlotSeries) -> Markup:
+    """Draw the throughput of each number of ranks. The ideal is the first row's × ranks."""
+    rows = series.rows
+    first, most = rows[0], rows[-1].ranks
+    ideal = _throughput(first) / first.ranks
+    top = 1.12 * max([ideal * most, *(_band(row, series.tolerance)[1] for row in rows)])
+    frame = Frame(
+        x=Scale(low=0, high=most + 0.5, start=52, end=_WIDTH - 34),
+        y=Scale(low=0, high=top, start=_HEIGHT - 36, end=34),
+    )
+    parts = [
+        frame.left_axis(_named(frame.y.ticks()), f"{first.unit} a second"),
+        frame.bottom_axis(_apart(rows, frame.x, _TICK), "ranks"),
+        line(frame.x(0), frame.y(0), frame.x(most), frame.y(ideal * most), "ideal"),
+        text(frame.x(most) - 4, frame.y(ideal * most) - 6, "ideal", "end", "note"),
+    ]
+    parts += [_baseline_band(row, series.tolerance, frame) for row in rows if row.baseline_level_s]
+    points = [(frame.x(row.ranks), frame.y(_throughput(row))) for row in rows]
+    parts.append(
+        path("M" + "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in points), "measured")
+    )
+    valued = {ranks for ranks, _ in _apart(rows, frame.x, _VALUE)}
+    for row, (x, y) in zip(rows, points, strict=True):
+        tip = f"{row.case}: {_throughput(row):,.0f} {row.unit}/s"
+        parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))
+        if row.ranks in valued:
+            parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
+    return picture(_WIDTH, _HEIGHT, f"Throughput against ranks: {series.name}", parts)
+
+
+def _throughput(row: CaseRow) -> float:
+    assert row.throughput is not None  # it was measured
+    return row.throughput
+
+
+def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
+    """Return the throughput at the baseline's level ± the tolerance; without one, the row's own."""
+    if row.baseline_level_s is None or row.level_s is None:
+        return _throughput(row), _throughput(row)
+    before = _throughput(row) * row.level_s / row.baseline_level_s
+    return before / (1 + tolerance), before * (1 + tolerance)
+
+
+def _baseline_band(row: CaseRow, tolerance: float, frame: Frame) -> Markup:
+    low, high = _band(row, tolerance)
+    tip = f"baseline ± {tolerance:.0%}: {prefixed_number(low)} to {prefixed_number(high)}"
+    top, height = frame.y(high), frame.y(low) - frame.y(high)
+    return rect(frame.x(row.ranks) - _BAND / 2, top, _BAND, height, "band", tip)
+
+
+def _apart(rows: Sequence[CaseRow], scale: Scale, width: float) -> list[tuple[float, str]]:
+    """Return the measured numbers of ranks, without those closer than ``width`` to the next one."""
+    ticks: list[tuple[float, str]] = []
+    for ranks in sorted({row.ranks for row in rows}, reverse=True):
+        if not ticks or scale(ticks[-1][0]) - scale(ranks) > width:
+            ticks.append((ranks, str(ranks)))
+    return ticks
+
+
+def _named(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    return [(tick, prefixed_number(tick)) for tick in ticks]
+
+
+def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
+    """Draw the scaling efficiency of each case, with reference lines at 80 and 90 %."""
+    values = [row.efficiency or 0.0 for row in rows]
+    frame = _bar_frame(len(rows), max(1.0, *values))
+    parts = [frame.bottom_axis([(t, f"{t:.0%}") for t in frame.x.ticks()], "efficiency")]
+    for i, (value, name) in enumerate(zip(values, names, strict=True)):
+        parts += _bar(frame, i, name, value, f"{value:.0%}")
+    parts += [frame.vertical(at, "reference", f"{at:.0%}", side) for at, side in _REFERENCES]
+    return picture(_WIDTH, _bars_height(len(rows)), "Scaling efficiency", parts)
+
+
+def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
+    """Draw the speed-up over one rank. A tick on each row marks the ideal: its number of ranks."""
+    values = [row.speedup or 0.0 for row in rows]
+    frame = _bar_frame(len(rows), max(*(row.ranks for row in rows), *values))
+    ticks = [(t, f"{t:g} ×") for t in frame.x.ticks()]
+    parts = [frame.bottom_axis(ticks, "speed-up against one rank (tick: ideal)")]
+    for i, (row, value, name) in enumerate(zip(rows, values, names, strict=True)):
+        parts += _bar(frame, i, name, value, f"{value:.2f} ×")
+        x, y = frame.x(row.ranks), _TOP + i * _ROW
+        parts.append(line(x, y + 1, x, y + _ROW - 3, "tick"))
+    return picture(_WIDTH, _bars_height(len(rows)), "Speed-up against one rank", parts)
+
+
+def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
+    """Draw the computed time of an epoch: its samples ÷ the measured throughput."""
+    values = [row.epoch_s or 0.0 for row in rows]
+    frame = _bar_frame(len(rows), max(values))
+    parts = [frame.bottom_axis(_named(frame.x.ticks()), "seconds an epoch")]
+    for i, (value, name) in enumerate(zip(values, names, strict=True)):
+        parts += _bar(frame, i, name, value, f"{prefixed_number(value)} s")
+    return picture(_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
+
+
+def _bar_frame(count: int, high: float) -> Frame:
+    bottom = _TOP + count * _ROW
+    return Frame(
+        x=Scale(low=0, high=high, start=_NAMES, end=_WIDTH - _VALUES),
+        y=Scale(low=0, high=1, start=bottom, end=_TOP - 4),
+    )
+
+
+def _bars_height(count: int) -> float:
+    return _TOP + count * _ROW + 34
+
+
+def _bar(frame: Frame, row: int, name: str, value: float, shown: str) -> list[Markup]:
+    y = _TOP + row * _ROW
+    return [
+        row_name(y, name),
+        rect(frame.x(0), y + 3, frame.x(value) - frame.x(0), _ROW - 7, "c0", f"{name}: {shown}"),
+        text(_WIDTH - _VALUES + 8, y + 14, shown, class_="value"),
+    ]
+
+
+def row_name(y: float, name: str) -> Markup:
+    """Draw a name left of its bar. A long one loses its front: its end is distinctive."""
+    shown = name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"
+    return text(_NAMES - 6, y + 14, shown, "end")
+
+
+# The distribution of step times, by launch and by rank.
+
+
+_WIDTH, _ROW, _TOP = 400.0, 14.0, 44.0
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """The 5, 25, 50, 75 and 95 % quantiles of the steps of one launch, or of one rank, in ms."""
+
+    name: str
+    marks: tuple[float, float, float, float, float]
+
+
+def launch_boxes(measurement: Measurement) -> list[Box]:
+    """Return a box for each launch, of the steps of its group: the steps that are judged."""
+    return [_box(f"launch {launch.round + 1}", launch.step_s) for launch in measurement.launches]
+
+
+def rank_boxes(measurement: Measurement) -> list[Box]:
+    """Return a box for each rank, of its steps in all launches."""
+    return [
+        _box(
+            f"rank {rank}",
+            [s for launch in measurement.launches for s in launch.ranks[rank].step_s],
+        )
+        for rank in range(measurement.case.world_size)
+    ]
+
+
+def _box(name: str, steps_s: Sequence[float]) -> Box:
+    marks = 1e3 * np.quantile(steps_s, _QUANTILES)
+    return Box(name=name, marks=tuple(marks.tolist()))
+
+
+def step_plot(boxes: Sequence[Box], title: str, baseline_ms: float | None) -> Markup:
+    """Draw a row for each box: whiskers to 5 and 95 %, a box to 25 and 75 %, a median bar."""
+    figures = [mark for box in boxes for mark in box.marks]
+    figures += [] if baseline_ms is None else [baseline_ms]
+    low, high = min(figures), max(figures)
+    margin = 0.04 * (high - low) or 0.05 * high  # if all are equal, a little around them
+    bottom = _TOP + len(boxes) * _ROW
+    frame = Frame(
+        x=Scale(low=low - margin, high=high + margin, start=66, end=_WIDTH - 12),
+        y=Scale(low=0, high=1, start=bottom, end=_TOP - 4),
+    )
+    parts = [text(0, 14, title, class_="label")]
+    parts.append(frame.bottom_axis([(t, f"{t:.6g}") for t in frame.x.ticks()], "ms a step"))
+    parts += [text(60, _TOP + (i + 0.5) * _ROW + 4, box.name, "end") for i, box in enumerate(boxes)]
+    if baseline_ms is not None:
+        parts.append(frame.vertical(baseline_ms, "reference", "baseline"))
+    whiskers, middles, medians = "", "", ""
+    for i, box in enumerate(boxes):
+        y = _TOP + (i + 0.5) * _ROW
+        least, quarter, median, three_quarters, most = (coordinate(frame.x(m)) for m in box.marks)
+        whiskers += f"M{least} {coordinate(y)}H{most}"
+        middles += f"M{quarter} {coordinate(y - 4)}H{three_quarters}v8H{quarter}z"
+        medians += f"M{median} {coordinate(y - 5)}v10"
+    parts += [path(whiskers, "whisker"), path(middles, "box"), path(medians, "median")]
+    return picture(_WIDTH, bottom + 34, title, parts)
+
+
+# The terms of each case's step, stacked.
+
+
+_WIDTH, _ROW, _TOP, _NAMES, _VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
+_LETTER = 6.4  # approximate width of a letter in pixels
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """One case: its terms and its timed step."""
+
+    name: str
+    step: Decomposition
+    step_s: float
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds of each name in SHOWN, but not of a term below 0: it has no length."""
+        values = term_values(self.step, self.step_s)
+        return {name: value for name, value in values.items() if value is not None and value > 0}
+
+
+def term_plot(stacks: Sequence[Stack]) -> Markup:
+    """Draw a stack for each case. Each part has its figure in a tip, and its name where it fits."""
+    bottom = _TOP + len(stacks) * _ROW
+    most = max(sum(stack.parts().values()) for stack in stacks)
+    frame = Frame(
+        x=Scale(low=0, high=1e3 * most, start=_NAMES, end=_WIDTH - _VALUES),
+        y=Scale(low=0, high=1, start=bottom, end=_TOP),
+    )
+    parts = [frame.bottom_axis([(t, f"{t:g}") for t in frame.x.ticks()], "ms a step")]
+    for i, stack in enumerate(stacks):
+        y, at = _TOP + i * _ROW, 0.0
+        parts.append(row_name(y, stack.name))
+        for name, value in stack.parts().items():
+            left, width = frame.x(1e3 * at), frame.x(1e3 * (at + value)) - frame.x(1e3 * at)
+            tip = f"{stack.name}: {name} {1e3 * value:.2f} ms"
+            parts.append(rect(left, y + 2, width, _ROW - 5, f"c{SHOWN.index(name)} part", tip))
+            if width > _LETTER * len(name):
+                parts.append(text(left + width / 2, y + 13.5, name, "middle", "in"))
+            at += value
+        parts.append(
+            text(_WIDTH - _VALUES + 8, y + 14, f"{1e3 * stack.step_s:.3g} ms", class_="value")
+        )
+    return picture(_WIDTH, bottom + 34, "Where the time of a step goes", parts)
+
+
+# The gate's power curve: the share that was found, by the observed slow-down.
+
+
+_WIDTH, _HEIGHT = 400.0, 280.0
+_MOST = 0.3  # the largest slow-down drawn
+
+
+def power_plot(curve: PowerCurve) -> Markup:
+    """Draw the share of detected slow-downs against their size, with 95 % intervals of both."""
+    frame = Frame(
+        x=Scale(low=-2, high=100 * _MOST, start=40, end=_WIDTH - 24),
+        y=Scale(low=0, high=100, start=_HEIGHT - 36, end=40),
+    )
+    parts = [
+        frame.left_axis([(t, f"{t} %") for t in range(0, 101, 20)], "found, of trials"),
+        frame.bottom_axis([(t, f"{t} %") for t in range(0, 31, 5)], "observed slow-down"),
+        line(frame.x.start, frame.y(100 * MOSTLY), frame.x.end, frame.y(100 * MOSTLY), "reference"),
+        text(frame.x.end, frame.y(100 * MOSTLY) + 12, f"{100 * MOSTLY:.0f} %", "end", "note"),
+        frame.vertical(100 * curve.tolerance, "reference", "tolerance", "start"),
+    ]
+    for point in curve.points:
+        parts += _point(frame, point)
+    return picture(_WIDTH, _HEIGHT, "Power of the gate on this machine", parts)
+
+
+def _point(frame: Frame, point: Point) -> list[Markup]:
+    found = point.found
+    if found.value is None:
+        return []
+    value, (low, high) = 0.0, (0.0, 0.0)
+    if point.slow_down is not None:
+        value, (low, high) = point.slow_down.value, point.slow_down.interval
+    x, y = frame.x(100 * value), frame.y(100 * found.value)
+    tip = (
+        f"{point.percent} % injected: found {found.found} of {found.trials},"
+        f" 95 % interval {interval_text(found)}"
+    )
+    return [
+        line(frame.x(100 * low), y, frame.x(100 * high), y, "whisker"),
+        line(x, frame.y(100 * found.interval[0]), x, frame.y(100 * found.interval[1]), "whisker"),
+        rect(x - 3.5, y - 3.5, 7, 7, "c0", tip),
+    ]
+
+
+# The step time of a case in each session of the history.
+
+
+_WIDTH, _HEIGHT = 400.0, 200.0
+MOST_SESSIONS = 60
+
+
+def session_plot(sessions: Sequence[HistoryPoint]) -> Markup:
+    """Draw the step time of the last ``MOST_SESSIONS`` sessions, the newest at the right.
+
+    At least two sessions are needed. The axis does not start at 0, because small changes matter.
+    """
+    shown = sessions[-MOST_SESSIONS:]
+    values = [1e3 * session.figure.value for session in shown if session.figure.value is not None]
+    margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # if all are equal, around them
+    frame = Frame(
+        x=Scale(low=0, high=len(shown) - 1, start=56, end=_WIDTH - 30),
+        y=Scale(low=min(values) - margin, high=max(values) + margin, start=_HEIGHT - 36, end=40),
+    )
+    title = f"Step time of the last {len(shown)} sessions"
+    first, last = shown[0].session.date[:10], shown[-1].session.date[:10]
+    parts = [
+        text(0, 14, title, class_="label"),
+        frame.left_axis([(t, f"{t:.6g}") for t in frame.y.ticks(4)], "ms a step"),
+        frame.bottom_axis([(0, first), (len(shown) - 1, last)], "session"),
+    ]
+    for i, (session, value) in enumerate(zip(shown, values, strict=True)):
+        tip = f"{session.session.date[:10]}: {value:.4g} ms, {session.session.environment.commit}"
+        parts.append(rect(frame.x(i) - 2.5, frame.y(value) - 2.5, 5, 5, "c0", tip))
+    return picture(_WIDTH, _HEIGHT, title, parts)

@@ -1,14 +1,27 @@
-"""Baseline files as text: their content, their differences, and their acknowledgements."""
+"""Baseline files as text: their content, their differences, and the findings of an audit."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import ABSENT, change_text, milliseconds, percent_change
+from ddp_perf.render.units import (
+    ABSENT,
+    change_text,
+    counted,
+    milliseconds,
+    percent_change,
+    to_json,
+)
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
+from ddp_perf.stats.plausibility import CasesAudit, TableAudit
+
+# Baseline files as text: their content, their differences, and their acknowledgements.
 
 
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
@@ -125,3 +138,48 @@ def _table(table: TableDiff) -> Iterator[str]:
 
 def _worst_first(case: CaseDiff) -> tuple[float, str]:
     return -max((level.ratio for level in case.levels), default=0.0), case.case_id
+
+
+# The findings of an audit of baseline files, as text and as JSON.
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of all files: in their published tables, and in their measured cases."""
+
+    tables: tuple[TableAudit, ...]
+    measured: tuple[CasesAudit, ...]
+
+    @property
+    def contradictions(self) -> int:
+        of_tables = sum(len(audit.contradictions) for audit in self.tables)
+        return of_tables + sum(len(audit.contradictions) for audit in self.measured)
+
+
+def audit_text(audit: Audit) -> str:
+    """Return each table with its source and its contradictions, then the measured cases of each
+    file.
+    """
+    lines = _of_tables(audit.tables)
+    for measured in audit.measured:
+        lines.append(f"{measured.file}: {counted(measured.cases, 'measured case')}")
+        lines += [f"  {found}" for found in measured.contradictions]
+    rows = sum(len(table.table.rows) for table in audit.tables)
+    cases = sum(measured.cases for measured in audit.measured)
+    counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
+    total = ", ".join(itertools.starmap(counted, counts))
+    return "\n".join([*lines, f"{total}: {counted(audit.contradictions, 'contradiction')}"])
+
+
+def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
+    lines = []
+    for audit in audits:
+        table = audit.table
+        kind = "modelled" if table.modelled else "published"
+        lines.append(f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})")
+        lines += [f"  {found}" for found in audit.contradictions]
+    return lines
+
+
+def audit_json(audit: Audit) -> str:
+    """Return the audit, field by field."""
+    return to_json(audit)

@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ddp_perf.core.case import Tier
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.render.units import ABSENT, to_json
-from ddp_perf.system.checks import Spoiler, clock_advice
+from ddp_perf.render.units import ABSENT, counted, to_json
+from ddp_perf.system.checks import Spoiler, clock_advice, gpu_spoilers, host_spoilers, is_busy
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import misfit
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.system.host.host import HostState
+
+# The result of ``ddp-perf doctor``: the machine, what it can gate, and sources of noise.
+
 
 _GIB = 2**30
 _LEGEND = (
@@ -216,3 +220,24 @@ def _or_dash(value: object) -> str:
 
 def _ranks(count: int) -> str:
     return "one rank" if count == 1 else f"up to {count} ranks"
+
+
+# The short form of ``ddp-perf doctor``: what a machine can decide now, in one line.
+
+
+def outlook(tier: Tier, machine: GpuMachine, health: Sequence[GpuHealth], host: HostState) -> str:
+    """Return what is here, how much of it others use, and what can be decided with that."""
+    here = counted(len(host.cores), "core")
+    found = [*host_spoilers(host)]
+    if tier == "gpu":
+        here = f"{counted(len(machine.gpus), 'GPU')} ({machine.name}), {here}"
+        found += gpu_spoilers(machine, health, host.cores)
+    if host.busy is not None:
+        here += f", other processes take {host.busy / len(host.cores):.0%}"
+    if is_busy(host):
+        times = "times only on a quieter machine"
+    elif found:
+        times = "times are disturbed: ddp-perf doctor states by what, and what helps"
+    else:
+        times = "times, too" if tier == "gpu" else "times with a tolerance of 10 % or more"
+    return f"{here}: structure, losses and work exactly; {times}"

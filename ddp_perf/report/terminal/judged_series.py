@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved
-from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import Explanation, Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered
 from ddp_perf.render.units import counted, short_percent, to_json
+from ddp_perf.report.next_step import worst
 from ddp_perf.report.terminal.table import headline, suite_table
-from ddp_perf.report.verdicts import worst
-from ddp_perf.session.conclusion import Conclusion
 from ddp_perf.session.judge_results import JudgedSeries, RecordedSession
+from ddp_perf.session.result import Conclusion
 
 SCHEMA_VERSION = 1
 _WIDEST = 30  # characters of a column beside the worst verdict

@@ -1,22 +1,44 @@
-"""The scaling of a case in words, advice, and the terms of its step."""
+"""The scaling of a case in words, advice, the terms of its step, and what techniques gain."""
 
 from __future__ import annotations
 
+import os
 import statistics
+from collections.abc import Sequence
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, curve_label
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.launch import RankResult, first_structure
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, milliseconds
-from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, shown_step, term_values
-from ddp_perf.session.figures import case_figures
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
+from ddp_perf.report.figures import (
+    HEADINGS,
+    HIDDEN,
+    MEANING,
+    SHOWN,
+    TITLE,
+    compared_by,
+    gain_rows,
+    hidden_share,
+    shown_step,
+    term_values,
+)
+from ddp_perf.scaling.curves import ScalingCurve, measured_series
+from ddp_perf.scaling.fit import Band
+from ddp_perf.scaling.laws import first_invalid_point
+from ddp_perf.scaling.prediction import amdahl_check
+from ddp_perf.session.figures import GainTable, case_figures, gains_of
+from ddp_perf.session.measure.further_launches import MERGED
+from ddp_perf.session.result import CaseProfile, SuiteResult
 from ddp_perf.stats.step_decomposition import typical_step
-from ddp_perf.stats.utilisation import utilisation_figures
+from ddp_perf.stats.summary import utilisation_figures
+from ddp_perf.traces.chrome import TraceAnalysis
+from ddp_perf.traces.text import comparison_lines, ms
+
+# The scaling of a case in words, advice, and the terms of its step.
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
@@ -180,3 +202,156 @@ def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
         f" last in {share.last_share:.0%} of the steps"
         for place, share in zip(places, found.ranks, strict=True)
     ]
+
+
+# Amdahl's law at the end of a run: the serial fraction of each scaling curve, and its limit.
+#
+# `ddp-perf predict` fits the α-β model, which has more terms, and extrapolates.
+
+
+def amdahl_lines(result: SuiteResult) -> list[str]:
+    """Return a line for each curve that was measured at two world sizes or more."""
+    curves, speedups = measured_series(result), _observed(result)
+    names, lines, disturbed = short_names([curve.label for curve in curves]), [], 0
+    for curve in curves:
+        if first_invalid_point(curve.points) is None and (curve.label, _most(curve)) in speedups:
+            lines.append(f"Amdahl's law, {names[curve.label]}: {_amdahl_line(curve, speedups)}")
+        elif curve.left_out:
+            disturbed += 1
+    if disturbed:
+        these = counted(disturbed, "curve")
+        lines.append(f"Amdahl's law: {these} not fitted, because launches were disturbed")
+    return lines
+
+
+def _observed(result: SuiteResult) -> dict[tuple[str, int], float]:
+    """Return the speed-up of each case that has one, by the label of its curve and its ranks."""
+    found = {}
+    for case_id, measurement in result.measurements.items():
+        figures, ranks = case_figures(result, case_id), measurement.case.world_size
+        if figures is not None and figures.scaling is not None:
+            found[curve_label(case_id, ranks), ranks] = figures.scaling.speedup
+    return found
+
+
+def _amdahl_line(curve: ScalingCurve, speedups: dict[tuple[str, int], float]) -> str:
+    check, most = amdahl_check(curve.points, (), strong=curve.strong), _most(curve)
+    serial = check.parameters["serial fraction"]
+    by_law = most / (1 + serial.value * (most - 1))
+    observed = speedups[curve.label, most]
+    if observed <= 1:
+        slower = f"{counted(most, 'rank')} are not faster than one"
+        return f"speed-up {observed:.2f} observed, {most} ideal; {slower}, which the law excludes"
+    tested = " (2 points: no test of the law)" if len(curve.points) == 2 else ""
+    return (
+        f"serial fraction {_percents(serial)}, {_limit(check.limit)};"
+        f" {counted(most, 'rank')}: speed-up {observed:.2f} observed, {by_law:.2f} by the law,"
+        f" {most} ideal{tested}"
+    )
+
+
+def _most(curve: ScalingCurve) -> int:
+    return max(point.world_size for point in curve.points)
+
+
+def _percents(band: Band) -> str:
+    value, low, high = (f"{100 * end:.3g}" for end in (band.value, band.low, band.high))
+    return f"{value} % (90 % interval: {low} to {high} %)"
+
+
+def _limit(limit: Band) -> str:
+    """Return the limit, or what it is not below if the interval spans more than a decade."""
+    if limit.high > 10 * limit.low:
+        return f"no limit of the speed-up below {limit.low:.3g}"
+    return f"speed-up never over {limit.value:.3g} ({limit.low:.3g} to {limit.high:.3g})"
+
+
+# A summary of the profiled launches of a session.
+
+
+def profiles_text(result: SuiteResult, width: int) -> str:
+    """Return a table with one row for each case, then the paths of the traces."""
+    width = max(width, NARROWEST)
+    table = plain_table()
+    table.add_column("profiled", overflow="fold")
+    for heading in ("step\nms", "exposed\ncomm. ms", "over-\nlap"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("longest kernel", "longest collective"):
+        table.add_column(heading, no_wrap=True, max_width=(width - 42) // 2)
+    names = short_names(result.profiles)
+    for case_id, profile in result.profiles.items():
+        if profile.analysis is not None:
+            table.add_row(names[case_id], *_row(profile.analysis))
+    notes = [_note(case_id, profile) for case_id, profile in result.profiles.items()]
+    lines = [*rendered(table, width), "traces, for ui.perfetto.dev:"] if table.rows else []
+    return "\n".join([*lines, *wrapped(notes, width)])
+
+
+def _row(analysis: TraceAnalysis) -> Sequence[str]:
+    """Return the cells of a case.
+
+    Times are medians over the steps of all ranks. The overlap ratio is of the rank with the least.
+    """
+    steps = [step for rank in analysis.ranks for step in rank.steps]
+    overlaps = [rank.split.overlap for rank in analysis.ranks if rank.split.overlap is not None]
+    kernel = analysis.kernels[0] if analysis.kernels else None
+    collective = analysis.collectives[0].message if analysis.collectives else None
+    size = f" {collective.bytes:,} B" if collective and collective.bytes is not None else ""
+    return (
+        ms(statistics.median(step.step_s for step in steps)) if steps else ABSENT,
+        ms(statistics.median(s.exposed_communication_s for s in steps)) if steps else ABSENT,
+        percent(min(overlaps, default=None)),
+        kernel.name.removeprefix("void ") if kernel else ABSENT,
+        f"{collective.kind}{size}" if collective else ABSENT,
+    )
+
+
+def _note(case_id: str, profile: CaseProfile) -> str:
+    if profile.analysis is None:
+        return f"no profile of {case_id}: {profile.problem}"
+    slowest = ""
+    if profile.analysis.comparison is not None:
+        slowest = f"; {comparison_lines(profile.analysis.comparison)[-1]}"
+    path = os.path.relpath(f"{profile.directory}/{MERGED}")
+    splits = [rank.split for rank in profile.analysis.ranks if rank.split.window_s]
+    busy = min((1 - split.idle_s / split.window_s for split in splits), default=None)
+    return f"{path}{slowest}" if busy is None else f"{path}{slowest}; busy {busy:.0%} of the time"
+
+
+# The terminal's tables of what each technique gains.
+
+
+_LEFT_OUT = HEADINGS.index("peak MB")  # 80 columns are too few for it
+
+
+def gain_lines(result: SuiteResult, width: int) -> list[str]:
+    """Return the tables of the most ranks, or no line if the suite has no technique."""
+    tables = gains_of(result)
+    if not tables:
+        return []
+    width, most = max(width, NARROWEST), max(table.ranks for table in tables)
+    names = short_names(result.measurements)
+    shown = [table for table in tables if table.ranks == most]
+    lines = [""]
+    for table in shown:
+        heading = f"{TITLE}, against {names[table.base]}, {compared_by(table)}:"
+        lines += [*wrapped([heading], width), *_table(table, width), ""]
+    notes = [MEANING]
+    if more := len(tables) - len(shown):
+        notes.append(f"{counted(more, 'more table')}, of fewer ranks: see --ddp-report")
+    return [*lines, *wrapped(notes, width)]
+
+
+def _table(table: GainTable, width: int) -> list[str]:
+    text = plain_table()
+    name, *figures = _narrow(HEADINGS)
+    text.add_column(name, overflow="fold")
+    for heading in figures:
+        text.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
+    for row in gain_rows(table):
+        text.add_row(*_narrow(row))
+    return rendered(text, width)
+
+
+def _narrow(cells: Sequence[str]) -> list[str]:
+    return [*cells[:_LEFT_OUT], *cells[_LEFT_OUT + 1 :]]

@@ -2,29 +2,349 @@
 
 from __future__ import annotations
 
+import os
+import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import STEP_TIME, metric_title
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import KeptOutput, NcclChoice, Unit
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import ENERGY, STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent, without_figures
-from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.report.saved import saving_notes
-from ddp_perf.report.terminal.columns import figure_cells, figure_headings
-from ddp_perf.report.terminal.explanation import explanation_lines
-from ddp_perf.report.terminal.links import link_lines, link_notes
-from ddp_perf.report.terminal.nodes import node_notes
-from ddp_perf.report.terminal.output import output_lines
-from ddp_perf.report.terminal.pace import pace_notes
-from ddp_perf.report.terminal.script import script_notes
-from ddp_perf.report.terminal.settled import cause_notes, settled_notes, unkept_lines
-from ddp_perf.report.terminal.targets import target_lines
-from ddp_perf.report.terminal.text import finding_note
-from ddp_perf.report.untested import untested_lines
-from ddp_perf.report.verdicts import NO_TEST, mark_of, worst
-from ddp_perf.session.result import SuiteResult, is_waiting
+from ddp_perf.render.units import (
+    ABSENT,
+    at_most_percent,
+    counted,
+    layout_text,
+    milliseconds,
+    percent,
+    short_number,
+    short_percent,
+    without_figures,
+)
+from ddp_perf.report.next_step import NO_TEST, mark_of, worst
+from ddp_perf.report.rows import ruled_out_lines, saving_notes, untested_lines
+from ddp_perf.report.terminal.text import (
+    cause_notes,
+    explanation_lines,
+    finding_note,
+    script_notes,
+    settled_notes,
+    unkept_lines,
+)
+from ddp_perf.session.figures import CaseFigures, case_figures
+from ddp_perf.session.gate.nodes import (
+    ExposedByLink,
+    NodeCompute,
+    exposed_by_link,
+    slowest_node,
+)
+from ddp_perf.session.result import LinkFinding, SuiteResult, is_waiting
+from ddp_perf.stats.alpha_beta import Link, LinkFit, Part
+
+# The figures in a suite's table: of training, or of a collective.
+
+
+def figure_headings(result: SuiteResult) -> list[str]:
+    """Return the headings of the figures that the suite has."""
+    if not result.trains:
+        return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
+    rates = [f"{_unit(result)}\n/s", f"a {device_of(result)}\n/s"]
+    energy = ["J a\nsample"] if _has_energy(result) else []
+    return ["step\nms", *rates, "speed-\nup", "effi-\ncy", "over-\nhead", *energy]
+
+
+def device_of(result: SuiteResult) -> str:
+    """Return what a rank of the suite runs on, in a word."""
+    return "GPU" if result.tier == "gpu" else "rank"
+
+
+def figure_cells(result: SuiteResult, case: Case) -> list[str]:
+    """Return a cell for each heading, of a case that was measured."""
+    figures = case_figures(result, case.id)
+    assert figures is not None  # it was measured
+    if not case.trains:
+        return _of_call(figures)
+    energy = [_energy(figures)] if _has_energy(result) else []
+    return [*_of_training(figures, case), *energy]
+
+
+def _of_training(figures: CaseFigures, case: Case) -> list[str]:
+    scaling = figures.scaling
+    return [
+        milliseconds(figures.step_s),
+        f"{figures.throughput:,.0f}",
+        f"{figures.throughput / case.world_size:,.0f}",
+        f"{scaling.speedup:.2f}" if scaling else ABSENT,
+        percent(scaling.efficiency, 0) if scaling else ABSENT,
+        percent(scaling.overhead_fraction, 0) if scaling else ABSENT,
+    ]
+
+
+def _of_call(figures: CaseFigures) -> list[str]:
+    call = figures.call
+    assert call is not None  # of a collective
+    return [
+        f"{call.call_s * 1e6:,.1f}",
+        f"{call.algorithm_bytes_per_s / 1e9:.3g}",
+        f"{call.bus_bytes_per_s / 1e9:.3g}",
+    ]
+
+
+def _has_energy(result: SuiteResult) -> bool:
+    return any(ENERGY.name in row.values for rows in result.summaries.values() for row in rows)
+
+
+def _energy(figures: CaseFigures) -> str:
+    return ABSENT if figures.energy_j is None else f"{figures.energy_j:.3g}"
+
+
+def _unit(result: SuiteResult) -> str:
+    """Return the unit that the suite's workload counts. It is known after the first launch."""
+    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
+    return launches[0].unit.name if launches else Unit().name
+
+
+# The link that a suite of collectives measures: latency, bandwidth, and their changes.
+
+
+_HEADINGS = (
+    "ranks\n",
+    "latency\nµs",
+    "95 %\ninterval",
+    "GB/s\n",
+    "95 %\ninterval",
+    "mis-\nfit",
+    "lat.\n×",  # × the baseline's time, as is the next one
+    "byte\n×",
+)
+
+
+def link_lines(result: SuiteResult, width: int) -> list[str]:
+    """Return a table of the fitted links, or no line if no link was fitted."""
+    fitted = [(link, link.fit) for link in result.links if link.fit is not None]
+    if not fitted:
+        return []
+    table = plain_table()
+    table.add_column("ring model\n(fitted)", overflow="fold")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for link, fit in fitted:
+        name, ranks = f"{link.kind}{_settings(link)}", _layout(link)
+        table.add_row(name, ranks, *_fit_cells(fit), *_shift_cells(link))
+    return ["", *rendered(table, width)]
+
+
+def link_notes(result: SuiteResult) -> list[str]:
+    """Return a note on each link without a fit, and on each slower latency or bandwidth."""
+    unfitted = [_name(link) for link in result.links if link.fit is None]
+    notes = []
+    if unfitted:
+        notes.append(
+            f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
+            " without disturbance, or their times do not determine both"
+        )
+    return notes + [_slower(link, part) for link in result.links for part in link.slower]
+
+
+def _slower(link: LinkFinding, part: Part) -> str:
+    assert link.before is not None  # it was compared
+    assert link.fit is not None
+    assert link.shift is not None
+    assert link.tolerance is not None
+    shift = link.shift.latency if part == "latency" else link.shift.bandwidth
+    sessions = "it is one session: how sessions differ is unknown"
+    if shift.sessions is not None:
+        sessions = f"its sessions: {shift.sessions[0]:.2f} to {shift.sessions[1]:.2f} ×"
+    return (
+        f"SLOWER LINK: {_name(link)}: {part} {_size(link.before, part)} →"
+        f" {_size(link.fit.link, part)}, {shift.ratio:.2f} × the time of the baseline of"
+        f" {str(link.baseline_date)[:10]} (tolerance {short_percent(link.tolerance)};"
+        f" {sessions}): training over this link may be slower for this reason alone"
+    )
+
+
+def _size(link: Link, part: Part) -> str:
+    if part == "latency":
+        return f"{short_number(link.latency_s * 1e6)} µs"
+    return f"{short_number(link.bytes_per_s / 1e9)} GB/s"
+
+
+def _name(link: LinkFinding) -> str:
+    ranks = f"{link.ranks} ranks" if link.nodes == 1 else f"{_layout(link)} ranks between nodes"
+    return f"{link.kind}, {ranks}{_settings(link)}"
+
+
+def _layout(link: LinkFinding) -> str:
+    """Return the ranks: ``8`` of one node, ``2×8`` of two nodes."""
+    return layout_text(link.ranks, link.ranks // link.nodes)
+
+
+def _settings(link: LinkFinding) -> str:
+    return "".join(f" {name}={value}" for name, value in link.env.items())
+
+
+def _fit_cells(fit: LinkFit) -> list[str]:
+    (quick, slow), (narrow, wide) = fit.latency_s, fit.bytes_per_s
+    return [
+        short_number(fit.link.latency_s * 1e6),
+        f"{short_number(quick * 1e6)}–{short_number(slow * 1e6)}",
+        short_number(fit.link.bytes_per_s / 1e9),
+        f"{short_number(narrow / 1e9)}–{short_number(wide / 1e9)}",
+        f"{fit.misfit:.0%}",
+    ]
+
+
+def _shift_cells(link: LinkFinding) -> list[str]:
+    if link.shift is None:
+        return [ABSENT] * 2
+    return [f"{shift.ratio:.2f}" for shift in (link.shift.latency, link.shift.bandwidth)]
+
+
+# The nodes of a case in words: the slowest one, and the link that the ranks wait for.
+
+
+def node_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """Return the lines of a case of several nodes; none of another case, or without terms."""
+    measurement, rows = result.measurements[case_id], result.summaries.get(case_id, ())
+    if measurement.case.nodes == 1 or not rows:
+        return []
+    node = slowest_node(measurement.launches, rows)
+    link = exposed_by_link(case_id, result.measurements, result.summaries)
+    return [
+        *([_of_node(node)] if node is not None else []),
+        *([_of_link(link)] if link is not None else []),
+    ]
+
+
+def node_notes(result: SuiteResult, names: dict[str, str]) -> list[str]:
+    """Return the lines of each case of several nodes, with its name."""
+    return [
+        f"{name}: {line}" for case_id, name in names.items() for line in node_lines(result, case_id)
+    ]
+
+
+def _of_node(node: NodeCompute) -> str:
+    return f"slowest node: {'' if node.is_slower else 'none beyond chance; '}{node}"
+
+
+def _of_link(link: ExposedByLink) -> str:
+    where = {True: "between nodes", False: "within a node", None: "not certain"}
+    part = link.between_s
+    ends = ""
+    if part.low is not None and part.high is not None:
+        ends = f" ({milliseconds(part.low)} to {milliseconds(part.high)})"
+    return (
+        f"slowest link: {where[link.is_mostly_between]}; of {milliseconds(link.exposed_s.value)} ms"
+        f" exposed communication, {milliseconds(part.value)} ms{ends} are more than on one node,"
+        f" {counted(link.launches, 'launch')}"
+    )
+
+
+# The output of a suite's ranks: its folder, and the choice that NCCL's lines state.
+
+
+def output_lines(result: SuiteResult) -> list[str]:
+    """Return warnings, what NCCL chose, the folders of the outputs, and why one is not kept."""
+    kept = dict(_kept(result))
+    names = short_names(result.measurements)
+    chosen: dict[str, list[str]] = {}
+    for case_id, output in kept.items():
+        if output.nccl is not None:
+            chosen.setdefault(_choice(output.nccl), []).append(names[case_id])
+    lines = [f"WARNING: {warning}" for warning in result.warnings]
+    lines += [f"{', '.join(cases)}: {choice}" for choice, cases in chosen.items()]
+    written = [os.path.relpath(f"{out.directory}/.") for out in kept.values() if not out.problem]
+    if written:
+        where = written[0] if len(written) == 1 else os.path.commonpath(written)
+        lines.append(f"printed by the ranks of {counted(len(written), 'case')}: {where}")
+    problems = [f"{names[id_]}: {one.problem}" for id_, one in kept.items() if one.problem]
+    return [*lines, *(f"the ranks' output is not kept: {problem}" for problem in problems)]
+
+
+def _kept(result: SuiteResult) -> Iterator[tuple[str, KeptOutput]]:
+    for case_id, measurement in result.measurements.items():
+        for launch in measurement.launches:
+            if launch.output is not None:
+                yield case_id, launch.output
+
+
+def _choice(nccl: NcclChoice) -> str:
+    """Return the choice as ``NCCL 2.27.5, 24 channels (16 NVLS), via P2P/CUMEM``."""
+    parts = [f"NCCL {nccl.version}" if nccl.version else "NCCL"]
+    if nccl.channels is not None:
+        nvls = f" ({nccl.nvls_channels} NVLS)" if nccl.nvls_channels else ""
+        parts.append(f"{counted(nccl.channels, 'channel')}{nvls}")
+    if nccl.transports:
+        parts.append(f"via {' and '.join(nccl.transports)}")
+    return ", ".join([*parts, *nccl.algorithms])
+
+
+# Notes on cases whose host limits the step time, and on injected slow-downs.
+
+
+def pace_notes(result: SuiteResult) -> list[str]:
+    """Return a note on host-bound cases, and one on the measured size of ``compute:N%``.
+
+    Each is left out if no case has it.
+    """
+    names = short_names(result.measurements)
+    bound = [names[id_] for id_, each in result.measurements.items() if _is_host_bound(each)]
+    slowed = {names[id_]: _slowdown(each) for id_, each in result.measurements.items()}
+    measured = [f"{name} {share:+.1%}" for name, share in slowed.items() if share is not None]
+    notes = []
+    if bound:
+        is_script = any(each.case.script is not None for each in result.measurements.values())
+        remedies = "CUDA graphs, torch.compile" if is_script else "cuda_graphs, compile"
+        notes.append(
+            f"bound by the host: {', '.join(bound)}. Their GPUs wait for Python to launch kernels."
+            f" {remedies} or larger batches can help; a faster GPU does not"
+        )
+    if measured:
+        notes.append(f"measured slow-down by injected compute: {', '.join(measured)}")
+    return notes
+
+
+def _is_host_bound(measurement: Measurement) -> bool:
+    """Return whether the host limited the step time in at least half of the launches."""
+    bound = [launch.host_bound is True for launch in measurement.launches]
+    return bool(bound) and 2 * sum(bound) >= len(bound)
+
+
+def _slowdown(measurement: Measurement) -> float | None:
+    """Return the median over launches of the most slowed rank's share, or None without any."""
+    launches = [[rank.slowdown for rank in launch.ranks] for launch in measurement.launches]
+    each = [[share for share in ranks if share is not None] for ranks in launches]
+    return statistics.median(map(max, each)) if each and all(each) else None
+
+
+# The line on the absolute targets of a suite: how many are met, missed and undecided.
+
+
+_NAMES = {
+    Outcome.MEETS_TARGET: "met",
+    Outcome.MISSES_TARGET: "missed",
+    Outcome.UNDECIDED: "undecided",
+    Outcome.INVALID: "invalid",
+}
+
+
+def target_lines(result: SuiteResult) -> list[str]:
+    """Return a line with the number of each outcome, or none if no test asserts a target."""
+    found = [finding for finding in result.asserted_findings() if finding.target is not None]
+    if not found:
+        return []
+    count = Counter(finding.verdict.outcome for finding in found)
+    numbers = [f"{count[outcome]} {name}" for outcome, name in _NAMES.items() if count[outcome]]
+    titles = dict.fromkeys(metric_title(finding.metric) for finding in found)
+    return [f"{counted(len(found), 'target')}: {', '.join(numbers)} ({', '.join(titles)})"]
+
+
+# The terminal's table of a suite: a row for each case, and a line for each verdict but PASS.
+
 
 _QUIET = (
     Outcome.PASS,

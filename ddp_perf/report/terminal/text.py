@@ -1,19 +1,210 @@
-"""The texts of one case: its verdicts, its summary block, and the placement of its ranks."""
+"""The texts of one case: its verdicts, its summary block, its ranks, and why it is slower."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import GpuUse, LaunchFailure, Numerics, Placement, RankResult, ScriptFacts
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
-from ddp_perf.render.units import counted, percent_change, short_percent
-from ddp_perf.report.terminal.script import step_line
-from ddp_perf.report.terminal.utilisation import utilisation_lines
+from ddp_perf.core.verdict import Cause, Delta, Explanation, Outcome, Settled
+from ddp_perf.render.units import (
+    change_text,
+    counted,
+    culprit_text,
+    describe_duration,
+    milliseconds,
+    percent_change,
+    short_percent,
+)
 from ddp_perf.session.figures import CallFigures, CaseFigures, figures_alone
-from ddp_perf.session.gate.utilisation import Utilisation, utilisation_of
-from ddp_perf.stats.utilisation import utilisation_figures
+from ddp_perf.session.gate.targets import Utilisation, utilisation_of
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.summary import CaseUtilisation, utilisation_figures
+
+# The steps of a script: where they end, and what its step times do not show.
+
+
+_MOST_FILES = 5  # that a note names
+
+
+def script_facts(measurement: Measurement) -> ScriptFacts | None:
+    """Return the facts over all ranks and launches, or None if no script was measured."""
+    each = [
+        rank.script
+        for launch in measurement.launches
+        for rank in launch.ranks
+        if rank.script is not None
+    ]
+    if not each:
+        return None
+    return ScriptFacts(
+        steps_at=", ".join(dict.fromkeys(facts.steps_at for facts in each)),
+        micro_steps=(
+            min(facts.micro_steps[0] for facts in each),
+            max(facts.micro_steps[1] for facts in each),
+        ),
+        optimizers=max(facts.optimizers for facts in each),
+        skipped=max(facts.skipped for facts in each),
+        own_files=_all(facts.own_files for facts in each),
+        changed_files=_all(facts.changed_files for facts in each),
+    )
+
+
+def _all(files: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted({*itertools.chain.from_iterable(files)}))
+
+
+def step_line(measurement: Measurement) -> str | None:
+    """Return the line of a script at which its steps end, and what a step consists of."""
+    facts = script_facts(measurement)
+    if facts is None:
+        return None
+    return f"{facts.steps_at} ({_passes(facts)}, {counted(facts.optimizers, 'optimizer')})"
+
+
+def script_notes(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
+    """Return a note for each property of the steps that a reader of their times must know."""
+    found: dict[str, list[str]] = {}
+    for case_id, measurement in result.measurements.items():
+        facts = script_facts(measurement)
+        for note in _notes(facts) if facts is not None else ():
+            found.setdefault(note, []).append(names[case_id])
+    return [f"{', '.join(cases)}: {note}" for note, cases in found.items()]
+
+
+def _notes(facts: ScriptFacts) -> Iterable[str]:
+    least, most = facts.micro_steps
+    if least != most:
+        yield f"a step has {_passes(facts)} ({facts.steps_at}): its steps are not alike"
+    if facts.optimizers > 1:
+        yield (
+            f"{facts.optimizers} optimizers step; a step is one of the first, or of `steps_by:`"
+            f" ({facts.steps_at})"
+        )
+    if facts.skipped:
+        yield (
+            f"a GradScaler skipped up to {counted(facts.skipped, 'step')} of a launch: they have no"
+            " step of the optimizer"
+        )
+    if facts.changed_files:
+        yield (
+            f"the script CHANGED {counted(len(facts.changed_files), 'file')} OUTSIDE of its private"
+            f" directory, as each launch may do again: {_some(facts.changed_files)}; switch that"
+            " off by its args, or let them be in another place"
+        )
+    if facts.own_files:
+        yield (
+            f"the script wrote {counted(len(facts.own_files), 'file')}, removed after the launch:"
+            f" {_some(facts.own_files)}"
+        )
+
+
+def _some(files: Sequence[str]) -> str:
+    more = len(files) - _MOST_FILES
+    return ", ".join(files[:_MOST_FILES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _passes(facts: ScriptFacts) -> str:
+    least, most = facts.micro_steps
+    if least == most:
+        return "1 backward pass" if most == 1 else f"{most} backward passes"
+    return f"{least} to {most} backward passes"
+
+
+# The utilisation of a case as text: lines of its summary block, and a line of each rank.
+
+
+def utilisation_lines(used: CaseUtilisation) -> list[str]:
+    """Return the lines of a case's summary block, only of what was read."""
+    return [
+        f"{name:<17}: {text}"
+        for name, text in (
+            ("CPU", _cpu(used)),
+            ("Network", _network(used)),
+            ("RDMA", _rdma(used)),
+            ("GPU", _gpu(used)),
+            ("GPU links", _links(used)),
+        )
+        if text
+    ]
+
+
+def rank_utilisation_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """Return a line for each rank of the last launch, or none without a reading."""
+    measurement = result.measurements[case_id]
+    if not measurement.launches:
+        return []
+    ranks = measurement.launches[-1].ranks
+    return [line for rank in ranks if (line := _of_rank(rank, measurement.case)) is not None]
+
+
+def _cpu(used: CaseUtilisation) -> str:
+    if used.cpu_cores is None:
+        return ""
+    text = f"{used.cpu_cores:.2f} cores a rank, {used.system_cores:.2f} of them in the kernel"
+    return f"{text}; loaders {used.loader_cores:.2f} cores a rank" if used.loader_cores else text
+
+
+def _network(used: CaseUtilisation) -> str:
+    if used.network_bytes_per_s is None:
+        return ""
+    share = "" if used.network_share is None else f", {used.network_share:.0%} of its link"
+    return f"{used.network_bytes_per_s / 1e6:,.0f} MB/s over {used.interface}{share} (whole host)"
+
+
+def _rdma(used: CaseUtilisation) -> str:
+    if used.rdma_bytes_per_s is None:
+        return ""
+    share = "" if used.rdma_share is None else f", {used.rdma_share:.0%} of their rate"
+    return f"{used.rdma_bytes_per_s / 1e9:.3g} GB/s over {used.rdma_ports}{share} (whole host)"
+
+
+def _gpu(used: CaseUtilisation) -> str:
+    parts = [
+        None if used.gpu_busy is None else f"busy {used.gpu_busy:.0%}",
+        None if used.sm_clock_mhz is None else f"SM clock {used.sm_clock_mhz:,.0f} MHz",
+        _memory(used.gpu_memory_used),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _links(used: CaseUtilisation) -> str:
+    rates = {"PCIe": used.pcie_bytes_per_s, "NVLink": used.nvlink_bytes_per_s}
+    known = [f"{name} {rate / 1e9:.3g} GB/s" for name, rate in rates.items() if rate is not None]
+    return f"{', '.join(known)} (of a GPU, the busier direction)" if known else ""
+
+
+def _memory(used: float | None) -> str | None:
+    return None if used is None else f"{used / 1e9:.3g} GB in use"
+
+
+def _of_rank(rank: RankResult, case: Case) -> str | None:
+    """Return what a rank used and how many samples it trained on (the columns of document 002)."""
+    used = rank.utilisation
+    if used is None:
+        return None
+    parts = [f"{used.cpu_s / used.period_s:.2f} cores"]
+    if used.loaders_cpu_s:
+        parts.append(f"loaders {used.loaders_cpu_s / used.period_s:.2f} cores")
+    if used.gpu is not None:
+        parts += _of_gpu(used.gpu)
+    if case.trains:
+        samples = case.samples_per_step // case.world_size * len(rank.step_s)
+        parts.append(f"{samples:,} samples in the timed steps")
+    return f"rank {rank.placement.rank} used {', '.join(parts)}"
+
+
+def _of_gpu(used: GpuUse) -> list[str]:
+    busy = None if used.busy is None else f"GPU busy {used.busy:.0%}"
+    return [part for part in (busy, _memory(used.memory_used)) if part is not None]
+
+
+# The texts of one case: its verdicts, its summary block, and the placement of its ranks.
+
 
 WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json=FILE writes the whole traceback.)"
 
@@ -237,3 +428,130 @@ def _describe_numerics(numerics: Numerics) -> str:
         f" convolutions; cudnn.benchmark {'on' if numerics.cudnn_benchmark else 'off'};"
         f" allocator {numerics.allocator}"
     )
+
+
+# The explanation of a longer step, as lines of text.
+
+
+_SHOWN = 0.1  # smaller terms, as a share of the step's change, are left out
+_MOST = 4  # terms shown
+
+
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """Return the causes, one in a line, the largest first; then the terms that changed."""
+    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
+    if explanation.step_change_s > 0:
+        head = f"why ({change}):"
+    else:
+        head = f"why: unknown: the {explanation.launches} probed launches were not slower"
+        head += f" ({change})"
+    return [
+        head,
+        *(f"  {cause_line(cause)}" for cause in explanation.causes),
+        *_changed(explanation),
+    ]
+
+
+def cause_line(cause: Cause) -> str:
+    """Return the size of a cause, its share of the change, and its evidence."""
+    return (
+        f"{'likely ' if cause.likely else ''}{cause.kind} {cause.change_s * 1e3:+.2f} ms"
+        f" ({_share(cause)}): {'; '.join(cause.evidence)}"
+    )
+
+
+def _share(cause: Cause) -> str:
+    """Return the share of the change. A cause can be larger than the change, if terms shrank."""
+    shown = f"{cause.share:.0%}"
+    return shown if cause.share < 1.005 else "more than the whole change: other terms shrank"
+
+
+def _changed(explanation: Explanation) -> list[str]:
+    least = _SHOWN * abs(explanation.step_change_s)
+    changed = [term for term in explanation.terms if abs(term.change) >= least]
+    changed.sort(key=lambda term: abs(term.change), reverse=True)
+    shown = ", ".join(map(_term, changed[:_MOST]))
+    return [f"  terms that changed, ms: {shown}"] if changed else []
+
+
+def _term(term: Delta) -> str:
+    change = change_text(term.name, milliseconds(term.before), milliseconds(term.after))
+    return f"{change} (uncertainty ± {milliseconds(term.uncertainty)})"
+
+
+# The findings of the second stage of a session, as lines of text.
+
+
+_GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
+
+
+def settled_notes(result: SuiteResult) -> dict[str, str]:
+    """Return one sentence for each case that the second stage has something to say of, by id."""
+    notes = {}
+    for case_id, settled in result.settled.items():
+        note = "; ".join(_parts(settled, is_green=_is_green(result, case_id)))
+        if note:
+            notes[case_id] = note
+    return notes
+
+
+def cause_notes(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
+    """Return what each slower case does otherwise than the code that it was settled beside."""
+    return [
+        f"{names[case_id]}: {cause}"
+        for case_id in result.settled
+        for cause in settled_causes(result, case_id)
+    ]
+
+
+def settled_causes(result: SuiteResult, case_id: str) -> tuple[str, ...]:
+    """Return the commit, if it was found, and what the slower case does otherwise."""
+    settled = result.settled.get(case_id)
+    if settled is None:
+        return ()
+    commit = () if settled.culprit is None else (culprit_text(settled.culprit),)
+    return (*commit, *settled.causes)
+
+
+def why_slower(result: SuiteResult, case_id: str) -> tuple[str, ...]:
+    """Return all that is known of why the case got slower, as lines."""
+    why = result.explanations.get(case_id)
+    return (*settled_causes(result, case_id), *(explanation_lines(why) if why else ()))
+
+
+def unkept_lines(result: SuiteResult) -> list[str]:
+    """Return why the stored session cannot run again, if something was stored."""
+    if not result.saved or result.unkept is None:
+        return []
+    return [f"the code of this session cannot be run again by later ones: {result.unkept}"]
+
+
+def _is_green(result: SuiteResult, case_id: str) -> bool:
+    own = (one for one in result.asserted_findings() if one.case_id == case_id)
+    return all(one.verdict.outcome in _GREEN for one in own)
+
+
+def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
+    if settled.unchanged:
+        yield f"unchanged: code, packages and options are those of {settled.label}"
+        if settled.machine:
+            yield f"the machine: {', '.join(settled.machine)}"
+        return
+    if settled.pairs:
+        yield (
+            f"settled beside {settled.label} by {counted(settled.pairs, 'pair')} of launches in"
+            f" {describe_duration(settled.seconds)}"
+        )
+    elif settled.as_before:
+        yield "its code is that of the newest red session, so it was not launched again"
+    elif settled.problem:
+        yield f"not settled: {settled.problem}"
+    if settled.pairs and settled.problem:
+        yield settled.problem
+    if is_green:
+        return
+    if settled.changed:
+        since = settled.label if settled.as_before else "then"
+        yield f"changed since {since}: {', '.join(settled.changed)}"
+    if settled.needed_s is not None:
+        yield f"about {describe_duration(settled.needed_s)} would be enough"

@@ -9,10 +9,9 @@ from typing import Literal, cast
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Scalar
+from ddp_perf.core.case import RANKS_AND_STRATEGY, Scalar, curve_label, work_without
 from ddp_perf.core.launch import first_structure
 from ddp_perf.core.metric import PEAK_MEMORY
-from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, work_without
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError
 from ddp_perf.scaling.curves import ScalingCurve

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import Baseline, CaseBaseline
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS, Decomposition
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchResult, first_structure
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
-from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import Explanation, Outcome
 from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
-from ddp_perf.session.gate.comparability import changes, same_software
+from ddp_perf.session.gate.comparability import as_conditions, changes, clock_changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.exact import structure_changes
-from ddp_perf.session.gate.gpu_clock import as_conditions, clock_changes
 from ddp_perf.session.gate.nodes import slowest_node
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.attribution import attribute
-from ddp_perf.stats.step_change import Row
+from ddp_perf.stats.step_change import Row, attribute
 from ddp_perf.stats.step_decomposition import typical_step
 from ddp_perf.stats.summary import as_session, summarise_all
 

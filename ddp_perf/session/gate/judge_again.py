@@ -1,4 +1,4 @@
-"""A measured session is judged again, without measuring: by another baseline, or tolerances."""
+"""A measured session is judged again: by another baseline, or with launches on another node."""
 
 from __future__ import annotations
 
@@ -9,16 +9,125 @@ import msgspec
 from ddp_perf.core.baseline import Baseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.session.gate.acknowledgement import with_acknowledgements
+from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.comparability import find_outlier_host
+from ddp_perf.session.gate.exact import with_acknowledgements
 from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.gate.looks import merge_findings
-from ddp_perf.session.gate.other_node import compare_other_node
-from ddp_perf.session.gate.persistence import with_persistence
-from ddp_perf.session.gate.pool import find_outlier_host
-from ddp_perf.session.gate.reported import report_only
-from ddp_perf.session.gate.unmeasured import with_unmeasured
+from ddp_perf.session.gate.persistence import (
+    merge_findings,
+    report_only,
+    rules_out,
+    with_persistence,
+    with_unmeasured,
+)
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.summary import summaries_of
+
+# Launches of a slower case on another node, which decide before the code is blamed.
+#
+# They are judged by the same baseline. If they rule out the slow-down, the node is to blame, as far
+# as the baseline shows how nodes differ: else the other node may be a faster one.
+
+
+def slower_by_figures(measurement: Measurement, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings by which a case of one node is slower, as another node may show."""
+    case = measurement.case
+    if case.nodes > 1 or measurement.nodes:
+        return []
+    gated = gated_metrics(case)
+    return [
+        found
+        for found in findings
+        if found.case_id == case.id
+        and found.metric in gated
+        and found.verdict.outcome is Outcome.REGRESSION
+        and not found.is_expected
+    ]
+
+
+def compare_other_node(
+    findings: Iterable[Finding],
+    elsewhere: Mapping[str, Measurement],
+    context: JudgingContext,
+    *,
+    here: str | None,
+) -> tuple[Finding, ...]:
+    """Return the findings with what the launches on another node show of each REGRESSION.
+
+    ``elsewhere`` has these launches by case id, those of the one-rank case among them, and ``here``
+    is the node of the other launches.
+    """
+    if not elsewhere:
+        return tuple(findings)
+    known = {case_id for case_id in elsewhere if _shows_nodes(context.baseline, case_id)}
+    launched = {
+        case_id: one if case_id in known else _of_any_node(one)
+        for case_id, one in elsewhere.items()
+    }
+    context = msgspec.structs.replace(context, looks={})
+    judged = judge_suite(launched, summaries_of(launched), context)
+    there = {(found.case_id, found.metric): found for found in judged}
+    return tuple(
+        _compared(
+            found,
+            there[found.case_id, found.metric],
+            (here, elsewhere[found.case_id].launches[0].node),
+            is_known=found.case_id in known,
+        )
+        if found.verdict.outcome is Outcome.REGRESSION
+        and not found.is_expected
+        and (found.case_id, found.metric) in there
+        and found.metric in gated_metrics(elsewhere[found.case_id].case)
+        else found
+        for found in findings
+    )
+
+
+def _shows_nodes(baseline: Baseline, case_id: str) -> bool:
+    """Return whether the baseline shows how nodes differ: a session of it has several."""
+    stored = baseline.cases.get(case_id)
+    return stored is not None and any(len({*one.nodes}) > 1 for one in stored.sessions)
+
+
+def _of_any_node(measurement: Measurement) -> Measurement:
+    """Return the launches as those that they are judged beside: without the name of a node."""
+    launches = [msgspec.structs.replace(launch, node=None) for launch in measurement.launches]
+    return msgspec.structs.replace(measurement, launches=tuple(launches))
+
+
+def _compared(
+    finding: Finding, there: Finding, nodes: tuple[str | None, str | None], *, is_known: bool
+) -> Finding:
+    """Return the finding of a slower case beside that of the launches on another node.
+
+    ``nodes`` are both nodes, and ``is_known`` is true if the baseline shows how nodes differ.
+    """
+    verdict, ratio, (here, node) = finding.verdict, there.verdict.ratio, nodes
+    by = "" if ratio is None else f" ({100 * (ratio - 1):+.1f} % there)"
+    least = 1 + (finding.tolerance or 0.0)
+    if rules_out(there, max(verdict.ratio or least, least)):
+        reason = f"slower on node {here} alone, not on node {node}{by}: the node, not the code"
+        outcome = Outcome.BAD_NODE
+        if not is_known:
+            reason = (
+                f"slower on node {here} than before; on node {node}, which has no baseline, it is"
+                f" not{by}: compare both nodes"
+            )
+            outcome = verdict.outcome
+    else:
+        slower = there.verdict.outcome in (Outcome.REGRESSION, Outcome.SUSPECT)
+        what = "slower on" if slower else "not shown to be as fast as before on"
+        reason, outcome = f"{what} node {node} as well{by}", verdict.outcome
+    verdict = msgspec.structs.replace(
+        verdict, outcome=outcome, reason=f"{reason}. On node {here}: {verdict.reason}"
+    )
+    return msgspec.structs.replace(finding, verdict=verdict)
+
+
+# A measured session is judged again, without measuring: by another baseline, or tolerances.
+
 
 _USUAL = Remedies()
 

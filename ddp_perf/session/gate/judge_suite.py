@@ -7,9 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import is_comparable, work_differences
-from ddp_perf.baselines.structures import own_structure
-from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
+from ddp_perf.baselines.save import is_comparable, own_structure, work_differences
+from ddp_perf.core.baseline import (
+    CONTROL,
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    CaseStructure,
+    Session,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import GpuMachine
@@ -21,30 +27,32 @@ from ddp_perf.core.metric import (
     gated_metrics,
     metric_spec,
 )
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
-from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.session.gate.acknowledged_values import with_acknowledged_value
-from ddp_perf.session.gate.comparability import changes, other_machine
+from ddp_perf.session.gate.comparability import (
+    MachineHistory,
+    changes,
+    compared_with_hosts,
+    controls,
+    find_outlier_host,
+    other_machine,
+    with_clocks,
+)
 from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.exact import (
     compared_flops,
+    is_finite,
+    judge_loss,
     judge_structure,
+    loss_tolerance,
+    with_acknowledged_value,
     with_flops,
     with_missing,
 )
-from ddp_perf.session.gate.gpu_clock import with_clocks
-from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
-from ddp_perf.session.gate.machine_history import MachineHistory, controls
-from ddp_perf.session.gate.node_verdict import judge_each_node, name_nodes, slow_since
-from ddp_perf.session.gate.over_nodes import over_nodes
-from ddp_perf.session.gate.pool import compared_with_hosts, find_outlier_host
-from ddp_perf.session.gate.published import describe_published
-from ddp_perf.session.gate.targets import judge_targets
-from ddp_perf.session.gate.utilisation import utilisation_of
+from ddp_perf.session.gate.nodes import judge_each_node, name_nodes, over_nodes, slow_since
+from ddp_perf.session.gate.targets import describe_published, judge_targets, utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.judge_sides import judge_sides
-from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling
+from ddp_perf.stats.rule.statistic import NOT_SAMPLED, Sampling
+from ddp_perf.stats.rule.two_sides import judge_sides
 from ddp_perf.stats.summary import as_session
 
 

@@ -1,7 +1,4 @@
-"""The link of a suite of collectives: the fit of this session compared with the baseline's.
-
-If a training case regresses while the link got slower, the case may not have changed itself.
-"""
+"""The links of a machine: beside its baseline, and slower than they could be."""
 
 from __future__ import annotations
 
@@ -13,15 +10,20 @@ import msgspec
 from ddp_perf.baselines.save import is_comparable
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.subject import CollectiveKind
+from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import LinkFinding
-from ddp_perf.stats.alpha_beta import compare_links, fit_link
-from ddp_perf.stats.link.values import LinkFit, LinkPoint
+from ddp_perf.stats.alpha_beta import LinkFit, LinkPoint, compare_links, fit_link
+
+# The link of a suite of collectives: the fit of this session compared with the baseline's.
+#
+# If a training case regresses while the link got slower, the case may not have changed itself.
 
 
 def find_links(
@@ -110,3 +112,56 @@ def _points(case: Case, step_s: Sequence[float]) -> Iterator[LinkPoint]:
     assert case.collective is not None  # the cases were grouped by it
     for seconds in step_s:
         yield LinkPoint(payload=case.collective.payload, seconds=seconds / case.collective.calls)
+
+
+# Warnings of a machine that is slower than it could be, whatever the verdicts: its links.
+
+
+_STATES = {
+    "power_limit_w": "power limit (W)",
+    "sm_clock_mhz": "application clock (MHz)",
+    "gpu_memory": "memory (bytes)",
+    "ecc": "ECC",
+    "links": "links",
+    "peer_access": "peer access",
+    "networks": "networks for RDMA",
+}
+
+
+def machine_warnings(
+    measurements: Iterable[Measurement], environment: Environment
+) -> tuple[str, ...]:
+    """Return what slows the links of these launches, and in what their nodes differ."""
+    found: dict[str, None] = {}
+    for measurement in measurements:
+        found |= dict.fromkeys(_transport_warnings(measurement, environment))
+        for launch in measurement.launches:
+            found |= dict.fromkeys(_differences(launch.node_hardware, launch.hosts))
+    return tuple(found)
+
+
+def _transport_warnings(measurement: Measurement, environment: Environment) -> Iterator[str]:
+    case = measurement.case
+    used = {name for launch in measurement.launches for name in launch.transports}
+    if case.nodes > 1 and any(name.startswith("NET/Socket") for name in used):
+        seen = environment.networks
+        why = f"although the nodes have {seen}" if seen else "and no network for RDMA is visible"
+        yield (
+            f"{case.ranks_text}: NCCL sends between the nodes over TCP sockets (NET/Socket), {why};"
+            " a container needs the devices in /dev/infiniband and IPC_LOCK, EFA its plugin"
+        )
+    access = environment.peer_access_of(case.ranks_per_node)
+    if access == "yes" and any(name.startswith("SHM") for name in used):
+        yield (
+            f"{case.ranks_text}: NCCL sends through the host's memory (SHM), although the GPUs"
+            " can access each other's; see NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"
+        )
+
+
+def _differences(states: tuple[NodeHardware, ...], hosts: tuple[str, ...]) -> Iterator[str]:
+    for name, words in _STATES.items():
+        each = [getattr(state, name) for state in states]
+        if len(set(each) - {None}) > 1:
+            values = ", ".join(f"{host} {one}" for host, one in zip(hosts, each, strict=False))
+            nodes = counted(len(states), "node")
+            yield f"the {nodes} differ in {words} ({values}): the slowest decides"

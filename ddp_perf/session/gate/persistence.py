@@ -1,24 +1,26 @@
-"""A verdict among those of the sessions before it: suspects in a row, and a regression that stays.
-
-One session decides little about the next. Two rules hold over several sessions:
-
-- Enough suspect sessions in a row are a REGRESSION.
-- After a REGRESSION the case stays red until a session rules out that it is still as slow, or until
-  somebody accepts it. A session that cannot decide does not clear it.
-"""
+"""A verdict among others: of earlier looks and sessions, of cases that rotate or never measure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from ddp_perf.core.baseline import CaseBaseline
-from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
-from ddp_perf.core.session import are_apart
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, are_apart
+from ddp_perf.core.measurement import Finding, Look
+from ddp_perf.core.metric import EXACT, METRICS, NODES
 from ddp_perf.core.verdict import OPEN, Outcome
-from ddp_perf.stats.rule.suspicion import sessions_to_confirm
+from ddp_perf.stats.rule.comparison import sessions_to_confirm
+
+# A verdict among those of the sessions before it: suspects in a row, and a regression that stays.
+#
+# One session decides little about the next. Two rules hold over several sessions:
+#
+# - Enough suspect sessions in a row are a REGRESSION.
+# - After a REGRESSION the case stays red until a session rules out that it is still as slow, or
+# until
+#   somebody accepts it. A session that cannot decide does not clear it.
+
 
 _MAY_BE_AS_SLOW = (Outcome.PASS, *OPEN)
 _LEFT = 1 / 3
@@ -131,3 +133,99 @@ def _apart(history: MetricHistory, date: str, host: str | None) -> int:
             count, later = count + 1, session.date
             seen.add(where)
     return count
+
+
+# The sessions in a row in which a metric of a case was INVALID: each alone is excused.
+
+
+_STORED = frozenset(metric.name for metric in METRICS)  # the others leave no gap in a session
+
+
+def with_unmeasured(
+    findings: Iterable[Finding], stored: Mapping[str, CaseBaseline], date: str
+) -> list[Finding]:
+    """Return the findings; those that are INVALID have the number of such sessions before.
+
+    A stored session of the case lacks the metric that was INVALID. Those that are newer than the
+    last one with it count, half a day apart from each other.
+    """
+    return [
+        msgspec.structs.replace(found, unmeasured=_since(found, stored[found.case_id], date))
+        if found.verdict.outcome is Outcome.INVALID
+        and found.metric in _STORED
+        and found.case_id in stored
+        else found
+        for found in findings
+    ]
+
+
+def _since(finding: Finding, stored: CaseBaseline, now: str) -> int:
+    """Count the sessions between the last one with the metric and this one."""
+    valid = stored.sessions_with(finding.metric)
+    newest = valid[-1].date if valid else ""
+    count, last = 0, newest
+    for date in (session.date for session in stored.sessions):
+        is_new = newest < date < now and are_apart(date, now)
+        if is_new and (not last or are_apart(last, date)):
+            count, last = count + 1, date
+    return count
+
+
+# The findings of several looks at the same session: which verdicts are final.
+
+
+def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
+    """Merge the findings of another look into those before.
+
+    A decided finding stays as it was. Structure and loss are exact: their newest findings replace
+    the older ones. An undecided finding is replaced, and keeps the verdicts of earlier looks. A
+    case that failed since then is not judged again, and keeps its findings.
+    """
+    earlier = {(finding.case_id, finding.metric): finding for finding in before}
+    merged = [
+        _merged(earlier.pop((finding.case_id, finding.metric), None), finding) for finding in now
+    ]
+    return [*merged, *earlier.values()]
+
+
+def _merged(old: Finding | None, new: Finding) -> Finding:
+    if old is None or old.launches == new.launches:
+        return old or new
+    if new.metric in EXACT:
+        return new
+    if old.verdict.outcome not in OPEN:
+        return old
+    look = Look(launches=old.launches, verdict=old.verdict)
+    return msgspec.structs.replace(new, earlier=(*old.earlier, look))
+
+
+# The verdicts of cases that rotate over a week: by their times they report, and fail nothing.
+#
+# They take no part of the false-alarm rate, which the cases of the core share.
+
+
+_RED = (Outcome.REGRESSION, Outcome.MISSES_TARGET)
+_GATING = (*EXACT, NODES)  # whatever the day
+
+
+def report_only(findings: Iterable[Finding], case_ids: Collection[str]) -> tuple[Finding, ...]:
+    """Return the findings, in which nothing but the exact metrics of these cases is red."""
+    return tuple(
+        _suspect(finding) if finding.case_id in case_ids and _is_red(finding) else finding
+        for finding in findings
+    )
+
+
+def _is_red(finding: Finding) -> bool:
+    red = finding.verdict.outcome in _RED and finding.metric not in _GATING
+    return red and not finding.is_expected
+
+
+def _suspect(finding: Finding) -> Finding:
+    verdict = finding.verdict
+    reason = (
+        f"{verdict.outcome.value}, reported only: the case rotates over a week, and is not of the"
+        f" core (--ddp-config gates it); {verdict.reason}"
+    )
+    verdict = msgspec.structs.replace(verdict, outcome=Outcome.SUSPECT, reason=reason)
+    return msgspec.structs.replace(finding, verdict=verdict)

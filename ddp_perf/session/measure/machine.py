@@ -1,15 +1,31 @@
-"""The machine as a session uses it: leased for timing, with a launcher."""
+"""The machine as a session uses it: leased for timing, with a launcher for each suite."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.environment import Cluster, LauncherName
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.launch.nodes.engine import Engine
+from ddp_perf.launch.nodes.kubernetes.engine import KubernetesEngine
+from ddp_perf.launch.nodes.kubernetes.pods import read_pod_template
+from ddp_perf.launch.nodes.node_launcher import NodeLauncher
+from ddp_perf.launch.nodes.slurm import SlurmEngine
+from ddp_perf.launch.nodes.torchrun import TorchrunEngine
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.nvml import keep_open
 from ddp_perf.system.host.termination import sigterm_calls
 from ddp_perf.system.lease import machine_lease
+
+# The machine as a session uses it: leased for timing, with a launcher.
+
 
 _LEASE_PATIENCE_S = 600
 
@@ -43,3 +59,101 @@ def open_machine(
         if capacity.machine.gpus:
             keep_open(gpu.uuid for gpu in capacity.machine.gpus)
         yield launcher
+
+
+# The launchers of a session: each suite has one of its own kind.
+
+
+class Launchers:
+    """A launcher that uses that of each case, and makes it before its first launch.
+
+    Its engines write under ``root``. ``on_wait`` receives a line while one waits for nodes.
+    """
+
+    def __init__(self, cluster: Cluster, *, root: Path, on_wait: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._root = root
+        self._on_wait = on_wait
+        self._made: dict[tuple[LauncherName, bool], Launcher] = {}  # the latter: with GPUs
+
+    def nodes(self, case: Case) -> tuple[str, ...]:
+        return self._of(case).nodes(case)
+
+    def runtime(self, case: Case | None = None) -> Runtime:
+        return self._of(case).runtime(case)
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
+        return self._of(request.case).launch(request)
+
+    def node_capacity(self) -> Capacity:
+        """Return the capacity of the first node of Kubernetes. The driver may be anywhere.
+
+        The nodes that were described are those that are measured.
+        """
+        from ddp_perf.launch.nodes.node_launcher import NodeLauncher
+
+        launcher = self._named("kubernetes", "cpu")
+        assert isinstance(launcher, NodeLauncher)
+        return launcher.capacity()
+
+    def close(self) -> None:
+        for launcher in self._made.values():
+            launcher.close()
+        self._made.clear()
+
+    def _of(self, case: Case | None) -> Launcher:
+        if case is None:
+            return self._named("forkserver", "cpu")
+        return self._named(case.launcher, case.tier)
+
+    def _named(self, name: LauncherName, tier: Tier) -> Launcher:
+        # Slurm gives GPUs to a job when it starts. The others ask for nothing in advance.
+        key = name, name == "slurm" and tier == "gpu"
+        if key not in self._made:
+            launcher = make_launcher(
+                name, self._cluster, tier=tier, root=self._root, on_wait=self._on_wait
+            )
+            self._made[key] = launcher
+        return self._made[key]
+
+
+def make_launcher(
+    name: LauncherName, cluster: Cluster, *, tier: Tier, root: Path, on_wait: Callable[[str], None]
+) -> Launcher:
+    """Return the launcher of this name, for cases of a tier on the nodes of the cluster."""
+    if name == "forkserver":
+        return ForkserverLauncher()
+    # Imported here: most sessions need no other launcher.
+
+    return make_node_launcher(name, cluster, tier=tier, root=root, on_wait=on_wait)
+
+
+# The launchers that start ranks through torchrun on hosts, Slurm, or Kubernetes.
+
+
+def make_node_launcher(
+    name: LauncherName, cluster: Cluster, *, tier: Tier, root: Path, on_wait: Callable[[str], None]
+) -> NodeLauncher:
+    """Return the launcher of this name, for cases of a tier on the nodes of the cluster."""
+    engine: Engine
+    if name == "torchrun":
+        engine = TorchrunEngine(
+            hosts=cluster.hosts, node_shell=cluster.node_shell, endpoint=cluster.rendezvous
+        )
+    elif name == "slurm":
+        engine = SlurmEngine(
+            nodes=cluster.nodes,
+            gpus_per_node=(cluster.ranks_per_node or 0) if tier == "gpu" else 0,
+            directory=root / "artifacts" / "slurm",
+            srun_args=cluster.srun_args,
+            salloc_args=cluster.salloc_args,
+            on_wait=on_wait,
+        )
+    else:
+        assert cluster.pod_template is not None  # `check_cluster` has refused it
+        engine = KubernetesEngine(read_pod_template(Path(cluster.pod_template)), on_warn=on_wait)
+    # The Python of an image is the one that its PATH has.
+    interpreter = "python" if name == "kubernetes" else (cluster.interpreter or sys.executable)
+    return NodeLauncher(
+        engine, nodes=cluster.nodes, each_node=cluster.each_node, interpreter=interpreter
+    )

@@ -1,23 +1,135 @@
-"""Rounds of launches: their order, the time of one, and their execution."""
+"""Rounds of launches: what they share, their order and time, and the looks between them."""
 
 from __future__ import annotations
 
+import collections
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
+from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
 from ddp_perf.core.case import TIMED_ON_GPU_S, Case, Tier
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest
-from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.session import TYPICAL_STEP
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import needs_single_rank
 from ddp_perf.errors import BaselineError
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.session.measure.artifacts import hang_directory
-from ddp_perf.session.measure.bench import Bench, LaunchOutcome
+from ddp_perf.stats.rule.error_rate import next_look, plan_looks
 from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.git import CodeState
+
+# The folders of a session's artifacts: traces, flight records, and what ranks print.
+
+
+def profile_directory(root: Path, case: Case) -> Path:
+    """Return the folder for the traces of a case's ranks."""
+    return _directory(root, "profile", case)
+
+
+def hang_directory(root: Path, case: Case) -> Path:
+    """Return the folder for the flight records of a case's ranks that hung."""
+    return _directory(root, "hangs", case)
+
+
+def output_directory(root: Path, case: Case) -> Path:
+    """Return the folder for what a case's ranks print in its first launch."""
+    return _directory(root, "output", case)
+
+
+def _directory(root: Path, kind: str, case: Case) -> Path:
+    """Return the folder of a case. Its id may contain an environment variable's value: any text."""
+    return root / "artifacts" / kind / case.suite / re.sub(r"[^\w.=-]", "_", case.id)
+
+
+# Today's code as a session remembers it, so that it can run again.
+
+
+class SessionCode(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the user's code, and the packages that its ranks import."""
+
+    state: CodeState | None
+    problem: str | None  # why a stored session of it cannot be run again, with the remedy
+    packages: Callable[[Sequence[Case]], dict[str, str]]
+
+    def in_environment(self, environment: Environment, cases: Sequence[Case]) -> Environment:
+        """Return the environment with what names the code, and the packages of these cases."""
+        tree = self.state.tree if self.state is not None else None
+        return msgspec.structs.replace(environment, tree=tree, packages=self.packages(cases))
+
+
+def no_packages(cases: Sequence[Case]) -> dict[str, str]:
+    return {}
+
+
+UNKNOWN_CODE = SessionCode(state=None, problem=None, packages=no_packages)
+
+# The launcher of a session, what its launches have in common, and the user's policy.
+
+
+LaunchOutcome = LaunchResult | LaunchFailure
+
+
+class Progress(Protocol):
+    """An observer of a suite: of the launches that are planned, and of their outcomes."""
+
+    def begin(
+        self, suite: str, plan: Sequence[LaunchRequest], expected_s: Mapping[str, float]
+    ) -> None:
+        """Note a plan. ``expected_s``: of a launch, by id of each case that was timed before."""
+
+    def extend(self, plan: Sequence[LaunchRequest], why: str, *, judged: bool) -> None:
+        """Note further launches. Those that are not judged follow all that are."""
+
+    def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        """Note an outcome. A case that failed is not launched again."""
+
+    def end(self) -> None: ...
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of pytest that a session follows. To add one, add it here and in the options."""
+
+    budget_s: float  # seconds of launches for each case, if it needs more than the suite's
+    explain_budget_s: float  # seconds of further launches for each case that became slower
+    save_mode: SaveMode | None = None  # None: nothing is stored
+    reason: str | None = None  # required by save_mode "accept"
+    begins: bool = True  # a level of a case without sessions; False: "append" of a strict session
+    profile_steps: int | None = None  # of one more launch of each case; None: no profile
+    accept_improvements: bool = True  # a settled one becomes the level, if sessions are appended
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session measures with: its launcher, the machine, the store, and its code."""
+
+    launcher: Launcher
+    progress: Progress
+    capacity: Capacity
+    store: BaselineStore
+    code: SessionCode = UNKNOWN_CODE  # what a stored session is remembered by
+    root: Path  # where the measured code is checked out; its artifacts/ receive what ranks write
+    import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
+    injections: tuple[Injection, ...] = ()  # a case gets those that apply to it
+    nodes: tuple[str, ...] = ()  # that a launch can be sent to, by name; (): there is one machine
+    each_node: bool = False  # the nodes are alike, and each of them launches every case
+
+    @property
+    def one_by_one(self) -> tuple[str, ...]:
+        """The nodes of which each launches every case by itself; (): a case is launched on any."""
+        return self.nodes if self.each_node else ()
+
+
+# Rounds of launches: their order, the time of one, and their execution.
+
 
 # The seconds of a launch on GPUs, if no session has measured them yet. Those beyond its timed steps
 # are a guess: CUDA's context, NCCL's communicator and the first kernels, and the shortest extra
@@ -192,3 +304,107 @@ def with_outcome(measurement: Measurement, outcome: LaunchOutcome) -> Measuremen
     else:
         launches = (*launches, outcome)
     return replace(measurement, launches=launches, failures=failures)
+
+
+# Interim looks: which undecided cases get more launches.
+#
+# The first look is after the suite's number of launches. A verdict that is decided then is final,
+# and its case is done: a quiet session is short. An undecided case that more launches may decide
+# gets another look, until its budget is spent.
+
+
+def looks_of(
+    cases: Iterable[Case], baseline: Baseline, budget_s: float
+) -> dict[str, tuple[int, ...]]:
+    """Return the number of launches at each look, by case id, within the budget.
+
+    The baseline gives the time of a launch, not this session: see `plan_looks`.
+    """
+    looks = {}
+    for case in cases:
+        first, one_s = case.schedule.launches, launch_s(case, baseline)
+        affordable = int(budget_s / one_s) if one_s else first
+        looks[case.id] = plan_looks(first, affordable)
+    return looks
+
+
+def launches_before_next_look(
+    measurements: Mapping[str, Measurement],
+    findings: Iterable[Finding],
+    looks: Mapping[str, tuple[int, ...]],
+    budget_s: float,
+) -> dict[str, int]:
+    """Return how many launches each case gets before the next look, by case id; empty: none."""
+    more: dict[str, int] = {}
+    for finding in findings:
+        measurement = measurements[finding.case_id]
+        case, have = measurement.case, len(measurement.launches)
+        look = next_look(finding.verdict, have, looks[case.id])
+        if measurement.failed or look is None or _too_long(measurement, look, budget_s):
+            continue
+        paired = [case.id]
+        if needs_single_rank(finding.metric) and case.single is not None:
+            paired.append(case.single)  # the ratio is paired within each round
+        for case_id in paired:
+            more[case_id] = max(more.get(case_id, 0), look - have)
+    return more
+
+
+def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
+    """Return whether launches up to the look would exceed the budget. To stop is always safe."""
+    spent_s = sum(launch.wall_s for launch in measurement.launches)
+    return spent_s / len(measurement.launches) * look > budget_s
+
+
+def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]]) -> str:
+    """Return one line on why the session continues with further launches."""
+    launches = counted(sum(more.values()), "more launch")
+    verb = "is" if len(more) == 1 else "are"
+    return f"{len(more)} of {counted(len(looks), 'case')} {verb} undecided: {launches}"
+
+
+# The launches that a suite has yet to finish, and the time that they take.
+
+
+class Pending:
+    """The launches of a suite that are not finished.
+
+    Each is expected to take as long as the newest launch of its case; before the first one, as
+    long as in the baseline.
+    """
+
+    def __init__(self, expected_s: Mapping[str, float]) -> None:
+        self.done = 0
+        self._seconds = dict(expected_s)  # of a launch, by case id
+        # By case id and node.
+        self._waiting: collections.Counter[tuple[str, str | None]] = collections.Counter()
+
+    def add(self, plan: Iterable[LaunchRequest]) -> None:
+        """Add launches that are now planned."""
+        self._waiting.update((request.case.id, request.node) for request in plan)
+
+    def finish(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        """Note a finished launch. A case that failed is not launched again, on that node."""
+        self.done += 1
+        if isinstance(outcome, LaunchFailure):
+            del self._waiting[request.case.id, request.node]
+        else:
+            self._waiting[request.case.id, request.node] -= 1
+            self._seconds[request.case.id] = outcome.wall_s
+
+    @property
+    def total(self) -> int:
+        """The number of launches, finished and not."""
+        return self.done + self._waiting.total()
+
+    def includes(self, case_id: str) -> bool:
+        """Return whether a launch of the case is not finished."""
+        return any(case == case_id for case, _ in +self._waiting)
+
+    @property
+    def left_s(self) -> float | None:
+        """The seconds of all these launches; None if one of their cases was never timed."""
+        waiting = +self._waiting  # without the cases that are finished
+        if not {case_id for case_id, _ in waiting} <= self._seconds.keys():
+            return None
+        return sum(count * self._seconds[case_id] for (case_id, _), count in waiting.items())

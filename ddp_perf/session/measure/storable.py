@@ -1,20 +1,25 @@
-"""The cases of a judged session that cannot be stored yet, and their further launches.
-
-A disturbed or noisy case gives no baseline. More launches often do: its budget allows for up to
-four times the suite's launches. They are never judged: the looks did not plan them.
-"""
+"""What of a suite is decided and stored: refusals, cases not storable yet, the second stage."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from ddp_perf.baselines.save import SaveMode, refusal
+from ddp_perf.baselines.save import Refused, SaveMode, refusal
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.left_out import reasons_to_leave_out
+from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_baseline import new_sessions, not_wanted
+from ddp_perf.session.store_baseline import new_sessions, not_wanted, reasons_to_leave_out
+
+# The cases of a judged session that cannot be stored yet, and their further launches.
+#
+# A disturbed or noisy case gives no baseline. More launches often do: its budget allows for up to
+# four times the suite's launches. They are never judged: the looks did not plan them.
+
 
 _MOST_TIMES = 4  # the launches of the suite
 _WITHOUT_LEVEL = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
@@ -68,3 +73,140 @@ def _is_affordable(result: SuiteResult, case: Case, budget_s: float) -> bool:
     each_s = sum(launch.wall_s for launch in launches) / len(launches)
     target = len(launches) + first
     return target <= _MOST_TIMES * first and each_s * target <= budget_s
+
+
+# The cases of a session that are not stored, whatever was measured of them.
+
+
+def refused_cases(
+    cases: Sequence[Case],
+    baseline: Baseline,
+    store: BaselineStore,
+    policy: Policy,
+    other_work: Callable[[Case], str | None],
+    *,
+    reported: Collection[str] = (),
+) -> dict[str, Refused]:
+    """Return the cases that ``policy`` would store and that must not be, by id.
+
+    One of the ``reported`` begins its level unannounced where the machine has other sessions: the
+    first session is announced in one night, and the case has another one. It is known before the
+    first launch. Raises BaselineError for a broken file.
+    """
+    if policy.save_mode is None:
+        return {}
+    begins = reported if any(stored.sessions for stored in baseline.cases.values()) else ()
+    others = [case for case in cases if case.id not in begins]
+    refused = {} if policy.begins else _unannounced_cases(others, baseline, store)
+    if policy.save_mode != "accept":
+        # Other work is the stronger reason: who restores no file may promote the results file.
+        refused |= _cases_of_other_work(cases, baseline, other_work)
+    return refused
+
+
+def _unannounced_cases(
+    cases: Sequence[Case], baseline: Baseline, store: BaselineStore
+) -> dict[str, Refused]:
+    """Return the cases without a session, of which nobody announced the first one, by id.
+
+    A lost or renamed file looks like one that never was. What got slower in the meantime would be
+    the new level. Raises BaselineError for a broken file.
+    """
+    unknown = [case for case in cases if case.id not in baseline.cases]
+    traces = store.traces(baseline.accelerator, unknown[0].suite) if unknown else {}
+    return {case.id: _unannounced(case, baseline, store, traces.get(case.id)) for case in unknown}
+
+
+def _cases_of_other_work(
+    cases: Sequence[Case], baseline: Baseline, other_work: Callable[[Case], str | None]
+) -> dict[str, Refused]:
+    """Return the cases that would begin a level, although their step does other work, by id.
+
+    ``other_work`` tells it by what is stored of the code, on any machine.
+    """
+    stored = baseline.cases
+    beginning = [case for case in cases if case.id not in stored or not stored[case.id].has_level]
+    found = {case.id: other_work(case) for case in beginning if case.trains}
+    return {
+        case_id: Refused(
+            reason=f"{why}; mend it, or if it is intended, accept the counts first: pytest -m work"
+            ' --save-baseline=accept --ddp-reason "…"',
+            cause="other work",
+        )
+        for case_id, why in found.items()
+        if why is not None
+    }
+
+
+def _unannounced(
+    case: Case, baseline: Baseline, store: BaselineStore, trace: str | None
+) -> Refused:
+    found = f"{store.path(baseline.accelerator)} has no session of the case"
+    if trace is not None:
+        found += f", and {trace}"
+    remedy = (
+        "a strict session appends, and begins no level: restore the file, or announce the first"
+        " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
+        " promote"
+    )
+    return Refused(reason=f"{found}; {remedy}", cause="unannounced")
+
+
+# The second stage within the measurement of a suite: what it decides is noted, and stored.
+
+
+Note = Callable[[SuiteResult], None]
+# Decides what is undecided; see `ddp_perf.settle`. Its last argument receives partial results.
+Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
+_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
+
+
+def in_second_stage(
+    result: SuiteResult,
+    baseline: Baseline,
+    settle: Settle | None,
+    on_partial: Note,
+    on_judged: Note,
+    keep: Callable[[SuiteResult], SuiteResult],
+) -> SuiteResult:
+    """Return the settled result, after ``on_judged`` received it.
+
+    If an interrupt ends it, the session is judged and kept by the verdicts so far.
+    """
+    newest = result
+
+    def note(partial: SuiteResult) -> None:
+        nonlocal newest
+        newest = partial
+        on_partial(partial)
+
+    try:
+        newest = result if settle is None else settle(result, baseline, note)
+    except BaseException:
+        on_judged(newest)
+        with contextlib.suppress(Exception):  # what ends the session is raised, and not this
+            on_partial(keep(newest))
+        raise
+    on_judged(newest)
+    return newest
+
+
+def store_improvements(result: SuiteResult, save: Callable[..., SuiteResult]) -> SuiteResult:
+    """Make the settled improvements the levels of their cases, so that losing one is red.
+
+    ``save`` takes the case ids, and the mode and reason of what is stored.
+    """
+    for case_id, reason in _improvements(result):
+        result = save(result, [case_id], mode="accept", reason=reason)
+    return result
+
+
+def _improvements(result: SuiteResult) -> Iterator[tuple[str, str]]:
+    """Yield each case whose step is settled to be faster, while nothing of it is worse."""
+    for case_id, settled in result.settled.items():
+        own = [found for found in result.findings if found.case_id == case_id]
+        step = result.finding(case_id, STEP_TIME.name)
+        if not settled.pairs or step is None or step.verdict.outcome is not Outcome.IMPROVEMENT:
+            continue
+        if all(found.verdict.outcome in _GOOD for found in own if found.target is None):
+            yield case_id, f"a settled improvement: {step.verdict.reason}"

@@ -15,34 +15,33 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.gate.comparability import cases_elsewhere
+from ddp_perf.session.gate.comparability import cases_elsewhere, find_outlier_host
 from ddp_perf.session.gate.explanation import slower_cases
-from ddp_perf.session.gate.judge_again import conclude_findings
+from ddp_perf.session.gate.judge_again import compare_other_node, conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.gate.looks import merge_findings
-from ddp_perf.session.gate.machine_warnings import machine_warnings
-from ddp_perf.session.gate.other_node import compare_other_node
-from ddp_perf.session.gate.pool import find_outlier_host
-from ddp_perf.session.measure.artifacts import output_directory
-from ddp_perf.session.measure.bench import Bench, Policy
-from ddp_perf.session.measure.elsewhere import launch_elsewhere
+from ddp_perf.session.gate.links import find_links, machine_warnings
+from ddp_perf.session.gate.persistence import merge_findings
 from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
-from ddp_perf.session.measure.further_launches import Explainer
-from ddp_perf.session.measure.looks import (
+from ddp_perf.session.measure.further_launches import Explainer, launch_elsewhere, profile_cases
+from ddp_perf.session.measure.rounds import (
+    Bench,
+    Policy,
     describe_more,
+    interleave,
+    launch_times,
     launches_before_next_look,
     looks_of,
+    output_directory,
+    run_plan,
 )
-from ddp_perf.session.measure.profiling import profile_cases
-from ddp_perf.session.measure.refusals import refused_cases
-from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
-from ddp_perf.session.measure.second_stage import (
+from ddp_perf.session.measure.storable import (
     Settle,
+    cases_to_launch_again,
     in_second_stage,
+    launches_in_rounds,
+    refused_cases,
     store_improvements,
 )
-from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of

@@ -10,15 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.metric_history import LEAST_SESSIONS
+from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import at_most_percent, counted, short_percent
-from ddp_perf.stats.rule.comparison import SignificanceLevels
-from ddp_perf.stats.rule.control import ControlMove
-from ddp_perf.stats.rule.reference import ReferenceMove
-from ddp_perf.stats.rule.statistic import JudgedDifference
-from ddp_perf.stats.rule.suspicion import sessions_to_confirm
-from ddp_perf.stats.rule.variance_components import VarianceComponents
+from ddp_perf.stats.rule.comparison import ControlMove, SignificanceLevels, sessions_to_confirm
+from ddp_perf.stats.rule.levels import ReferenceMove
+from ddp_perf.stats.rule.statistic import JudgedDifference, VarianceComponents
 
 _SLOPE_WORTH_A_WORD = 0.1
 _MOVE_WORTH_A_WORD = 0.01  # of the control

@@ -1,27 +1,147 @@
-"""The difference that is judged, with its error, computed from the levels of the sessions."""
+"""The difference that is judged, its variance components, and what would decide it."""
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
+from scipy import special
 
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import Comparison, upper_f
-from ddp_perf.stats.rule.control import ControlMove, currents_move
-from ddp_perf.stats.rule.levels import Levels, Mask, SlowShare, slow_share, without_slow_sessions
-from ddp_perf.stats.rule.reference import (
+from ddp_perf.stats.rule.comparison import (
+    Comparison,
+    ControlMove,
+    SignificanceLevels,
+    currents_move,
+    upper_f,
+)
+from ddp_perf.stats.rule.levels import (
     Groups,
+    Levels,
+    Mask,
     ReferenceMove,
+    SessionSpread,
+    SlowShare,
     StoredLevels,
     centred,
     groups_of,
+    level_variance,
+    slow_share,
     stored_levels,
+    without_slow_sessions,
 )
-from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling, VarianceComponents
+
+# Variance components of a comparison.
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """The variance of a session's level because what it measured was not measured before."""
+
+    variance: float
+    degrees_of_freedom: float
+
+
+NOT_SAMPLED = Sampling(variance=0.0, degrees_of_freedom=1.0)
+
+
+class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
+    """The variance components of a difference (log scale), and the counts that divide them."""
+
+    spread: SessionSpread  # of a baseline session's level: from the session and its launches
+    baseline_launch_noise: float  # the part of it that comes from the launches
+    launch_variance: float
+    launch_df: int
+    restless: bool = False  # the launch variance is of this session alone: the others differ less
+    launches: int  # of the current session, in the fast mode
+    sessions: int
+    reference_sessions: int
+    control: float  # because the slope on the control is uncertain
+    sampling: Sampling = NOT_SAMPLED  # of the current session
+
+    @property
+    def session_variance(self) -> float:
+        """The between-session variance: what the launches do not explain."""
+        return max(0.0, self.spread.variance - self.baseline_launch_noise)
+
+    def variance(self, launches: int, reference_sessions: int) -> float:
+        """Return the variance of the difference after so many launches and reference sessions."""
+        return (
+            self.session_variance
+            + self.launch_variance / launches
+            + self.reference_variance(reference_sessions)
+            + self.control
+            + self.sampling.variance
+        )
+
+    def reference_variance(self, sessions: int) -> float:
+        """Return the variance of the median of so many baseline sessions."""
+        return level_variance(self.spread, sessions)
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the difference, on the log scale."""
+        variance = self.variance(self.launches, self.reference_sessions)
+        return math.sqrt(variance)
+
+    def information(self, looks: Sequence[int]) -> list[float]:
+        """Return the information at each look, as a share of the information at the last one.
+
+        ``looks`` are numbers of launches. The alpha spending over the looks needs the shares.
+        The part of the variance that no launch reduces is halved: it is estimated from few
+        sessions, and looks that are taken for more correlated than they are alarm too often.
+        """
+        shared = (
+            self.session_variance
+            + self.reference_variance(self.reference_sessions)
+            + self.control
+            + self.sampling.variance
+        )
+        variances = [shared / 2 + self.launch_variance / launches for launches in looks]
+        return [variances[-1] / variance if variance else 1.0 for variance in variances]
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """The degrees of freedom of the difference."""
+        return self.degrees_of_freedom_of(self.launches)
+
+    def degrees_of_freedom_of(self, launches: int) -> float:
+        """Return the degrees of freedom after so many launches: of sessions, or of both.
+
+        The launches count if this session has fewer of them than the baseline sessions, or if they
+        differ more.
+        """
+        excess = self.launch_variance / launches - self.baseline_launch_noise
+        sessions = self.spread.degrees_of_freedom
+        launch_df = launches - 1 if self.restless else self.launch_df
+        parts = []
+        if excess > 0 and launch_df:
+            parts.append((excess, float(launch_df)))
+        if self.sampling.variance:
+            parts.append((self.sampling.variance, self.sampling.degrees_of_freedom))
+        if not parts:
+            return sessions
+        total = self.variance(launches, self.reference_sessions)
+        rest = total - sum(variance for variance, _ in parts)
+        return satterthwaite((rest, sessions), *parts)
+
+
+def satterthwaite(*parts: tuple[float, float]) -> float:
+    """Return the degrees of freedom of a sum of variances (Satterthwaite 1946).
+
+    ``parts`` are pairs of a variance and its degrees of freedom; 1 if all variances are 0.
+    """
+    total = sum(variance for variance, _ in parts)
+    spent = sum(variance**2 / df for variance, df in parts)
+    return total**2 / spent if spent else 1.0
+
+
+# The difference that is judged, with its error, computed from the levels of the sessions.
+
 
 _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
@@ -163,3 +283,94 @@ def chance_of_slow_mode(levels: Levels, share: SlowShare, comparison: Comparison
     if not levels.slow_gap or share.current or distance > near:
         return 0.0
     return share.chance_of_all
+
+
+# Find what would decide a comparison: further launches of this session, or sessions.
+
+
+LIKELY = 0.9
+MOST = 100  # launches or sessions that are considered
+
+
+def launches_to_decide(
+    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
+) -> int | None:
+    """Return how many more launches of this session would decide a comparison.
+
+    The ratio is assumed to stay as it is. None: no number of launches would, because sessions
+    are missing.
+    """
+    if errors.spread.assumed_sd is not None:
+        return None
+    return _fewest(lambda more: _launches_decide(errors, now, levels, more))
+
+
+def launches_that_likely_decide(
+    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels, *, least: int
+) -> int | None:
+    """Return how many more launches decide a comparison nine times in ten, ``least`` or more.
+
+    The mean of k launches moves by N(0, σ²_launch (1/k − 1/k')) on the way to k' launches. None:
+    not even 100 more do.
+    """
+    for more in range(least, MOST + 1):
+        fewer = 1 / errors.launches - 1 / (errors.launches + more)
+        move = float(special.ndtri(LIKELY)) * math.sqrt(errors.launch_variance * fewer)
+        if _launches_decide(errors, now, levels, more, move=move):
+            return more
+    return None
+
+
+def _launches_decide(
+    errors: VarianceComponents,
+    now: Comparison,
+    levels: SignificanceLevels,
+    more: int,
+    *,
+    move: float = 0.0,
+) -> bool:
+    """Return whether so many more launches decide, if they move the ratio the wrong way so far."""
+    launches = errors.launches + more
+    variance = errors.variance(launches, errors.reference_sessions)
+    then = msgspec.structs.replace(
+        now,
+        standard_error=math.sqrt(variance),
+        degrees_of_freedom=errors.degrees_of_freedom_of(launches),
+    )
+    slower, faster = (
+        msgspec.structs.replace(then, difference=now.difference + by) for by in (move, -move)
+    )
+    return slower.passes(levels.passing) or faster.slower(levels.regression)
+
+
+def sessions_to_decide(
+    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
+) -> int | None:
+    """Return how many more baseline sessions would decide a comparison that launches cannot.
+
+    The ratio and the spread are assumed to stay as they are. They do not: the number shows whether
+    sessions may decide it, and no more (`benchmarks/predictions.py`). None: not even 100 more
+    would, or the spread of sessions is assumed, which shows nothing.
+    """
+    if errors.spread.assumed_sd is not None:
+        return None
+
+    def decided(more: int) -> bool:
+        reference = max(
+            errors.reference_sessions, min(errors.reference_sessions + more, REFERENCE_SESSIONS)
+        )
+        then = msgspec.structs.replace(
+            now,
+            standard_error=math.sqrt(errors.variance(errors.launches, reference)),
+            degrees_of_freedom=now.degrees_of_freedom + more,
+        )
+        return then.passes(levels.passing) or then.slower(levels.regression)
+
+    return _fewest(decided)
+
+
+def _fewest(decided: Callable[[int], bool]) -> int | None:
+    """Find the smallest number by bisection: a larger one never decides less."""
+    counts = range(1, MOST + 1)
+    found = bisect.bisect_left(counts, True, key=decided)
+    return counts[found] if found < len(counts) else None

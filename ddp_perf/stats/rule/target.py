@@ -18,10 +18,9 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
+from ddp_perf.stats.rule.comparison import PASS_LEVEL, Figures, upper_t
 from ddp_perf.stats.rule.error_rate import look_levels
-from ddp_perf.stats.rule.inputs import Figures
-from ddp_perf.stats.rule.prediction import LIKELY, MOST
+from ddp_perf.stats.rule.statistic import LIKELY, MOST
 
 _LEAST_MORE = 2  # launches after a single one, which shows no spread
 

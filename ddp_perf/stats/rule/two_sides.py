@@ -1,13 +1,4 @@
-"""The difference of two sides of a comparison, each of one session or several.
-
-With n older sessions and m newer ones::
-
-    D      = mean y_new − mean y_old
-    Var(D) = σ²_session (1/n + 1/m) + σ²_launch (mean(1/k_old)/n + mean(1/k_new)/m)
-
-σ²_session is that of the sessions around the mean of their side, on n + m − 2 degrees of freedom.
-Below four of them the larger one of the measured and the assumed spread counts.
-"""
+"""The difference of two sides of a comparison, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -17,14 +8,41 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.comparison import Comparison, upper_f
-from ddp_perf.stats.rule.inputs import Figures
-from ddp_perf.stats.rule.levels import Levels, Mask, SlowShare, levels_of
-from ddp_perf.stats.rule.reference import centred
-from ddp_perf.stats.rule.session_variance import SessionSpread, moderate, session_spread
-from ddp_perf.stats.rule.statistic import chance_of_slow_mode
-from ddp_perf.stats.rule.variance_components import satterthwaite
+from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
+from ddp_perf.render.units import at_most_percent, counted, short_percent
+from ddp_perf.stats.rule.comparison import (
+    PASS_LEVEL,
+    SUSPECT_LEVEL,
+    Comparison,
+    Figures,
+    SignificanceLevels,
+    check_arguments,
+    first_invalid_figure,
+    upper_f,
+)
+from ddp_perf.stats.rule.levels import (
+    Levels,
+    Mask,
+    SessionSpread,
+    SlowShare,
+    centred,
+    levels_of,
+    moderate,
+    session_spread,
+)
+from ddp_perf.stats.rule.reason import ratio_change
+from ddp_perf.stats.rule.statistic import chance_of_slow_mode, satterthwaite
+
+# The difference of two sides of a comparison, each of one session or several.
+#
+# With n older sessions and m newer ones::
+#
+#     D      = mean y_new − mean y_old
+#     Var(D) = σ²_session (1/n + 1/m) + σ²_launch (mean(1/k_old)/n + mean(1/k_new)/m)
+#
+# σ²_session is that of the sessions around the mean of their side, on n + m − 2 degrees of freedom.
+# Below four of them the larger one of the measured and the assumed spread counts.
+
 
 _DIFFER_LEVEL = 0.05  # of the F tests: do sessions, or one side's launches, differ more?
 
@@ -148,3 +166,176 @@ def _slow_share(levels: Levels, old: int) -> SlowShare:
         baseline=tuple(slow[:old].tolist()),
         baseline_launches=tuple(every[:old].tolist()),
     )
+
+
+# The reason of a verdict on two sides, in one or two sentences.
+
+
+def reason_of_sides(
+    outcome: Outcome, difference: SidesDifference, levels: SignificanceLevels, *, by_share: bool
+) -> str:
+    """Write the reason: the figures, what follows from them, then slow launches.
+
+    ``by_share``: a suspect side is suspect for its slow launches.
+    """
+    figures = f"{_figures(difference, by_share=by_share)}; "
+    sentences = [figures + _meaning(outcome, difference, levels, by_share=by_share)]
+    if difference.share.any_slow:
+        sentences.append(_slow_launches(difference))
+    return ". ".join(sentences)
+
+
+def _figures(difference: SidesDifference, *, by_share: bool) -> str:
+    comparison = difference.comparison
+    sides = f"in {counted(difference.new_sessions, 'session')} against {difference.old_sessions}"
+    if by_share:
+        overall, fast = map(ratio_change, (math.exp(difference.overall), comparison.ratio))
+        return f"{overall} {sides}, {fast} without the slow launches"
+    low, high = map(ratio_change, comparison.interval)
+    return f"{ratio_change(comparison.ratio)} {sides} (99 % interval {low} to {high})"
+
+
+def _meaning(
+    outcome: Outcome, difference: SidesDifference, levels: SignificanceLevels, *, by_share: bool
+) -> str:
+    comparison = difference.comparison
+    tolerance, level = short_percent(comparison.tolerance), f"{100 * levels.regression:.2g} %"
+    if outcome is Outcome.REGRESSION:
+        by_chance = f"unchanged code is so in {level} of comparisons"
+        return f"significantly slower ({by_chance}), and by at least the tolerance of {tolerance}"
+    if outcome is Outcome.IMPROVEMENT:
+        return f"significantly faster, and by at least the tolerance of {tolerance}"
+    if by_share:
+        return "suspect: more slow launches than in any older session"
+    if outcome is Outcome.SUSPECT:
+        return f"slower at the 1 % level, not at the {level} that proves it"
+    if outcome is Outcome.PASS:
+        return _ruled_out(difference, levels)
+    return _undecided(difference, levels)
+
+
+def _ruled_out(difference: SidesDifference, levels: SignificanceLevels) -> str:
+    twice = f"{short_percent(2 * difference.comparison.tolerance)}, twice the tolerance"
+    if difference.by_launches is None:
+        return f"{twice}, is ruled out"
+    return (
+        f"the launches of these sessions rule out {twice}; if sessions differ by"
+        f" {_session_sd(difference)}, the code is"
+        f" {_at_most(difference.comparison.upper(levels.passing))}"
+    )
+
+
+def _undecided(difference: SidesDifference, levels: SignificanceLevels) -> str:
+    twice = short_percent(2 * difference.comparison.tolerance)
+    if difference.share.prevails:
+        return "undecided: most launches were slow, as in no older session"
+    if difference.by_launches is None:
+        bound = _at_most(difference.comparison.upper(levels.passing))
+        return (
+            f"undecided: {bound}, and {twice} is to be ruled out; sessions differ by"
+            f" {_session_sd(difference)}"
+        )
+    bound = _at_most(difference.by_launches.upper(levels.passing))
+    return f"undecided: {bound} by the launches of these sessions, and {twice} is to be ruled out"
+
+
+def _session_sd(difference: SidesDifference) -> str:
+    if difference.is_assumed:
+        return f"{short_percent(difference.session_sd)}, as is assumed"
+    return f"{100 * difference.session_sd:.1f} %"
+
+
+def _at_most(upper: float) -> str:
+    if upper <= 1:
+        return "no slower"
+    return f"at most {at_most_percent(upper - 1)} slower"
+
+
+def _slow_launches(difference: SidesDifference) -> str:
+    share = difference.share
+    counts = (
+        f"{share.current} of {counted(share.current_launches, 'newer launch')} were in a slow mode,"
+        f" {sum(share.baseline)} of {counted(sum(share.baseline_launches), 'older launch')}"
+    )
+    if difference.chance_all_slow:
+        return (
+            f"{counts}; possibly all newer ones are (probability {difference.chance_all_slow:.2g})"
+        )
+    return f"{counts} (chance {share.chance:.2g})"
+
+
+# Judge whether one side of a comparison is slower than the other one, by plain numbers.
+#
+# The rule is that of `judge` where sessions are measured on both sides, and no session is stored.
+# So
+# nothing is kept for sessions that are suspect in a row, no level moves, and no control is used.
+
+
+def judge_sides(
+    new: Sequence[Figures],
+    old: Sequence[Figures],
+    *,
+    tolerance: float,
+    alpha: float,
+    prior: SessionPrior,
+    same_machine: bool = True,
+) -> Verdict:
+    """Judge one metric of one case by one figure for each launch; lower is better.
+
+    ``new`` and ``old`` have sessions × launches. ``prior`` is the spread of sessions, from the
+    machine's other cases or assumed. Not the ``same_machine``: each side was measured on another
+    host of a pool, and launches cannot show how hosts differ.
+
+    - REGRESSION: slower at level ``alpha``, one-sided, and by at least ``tolerance``.
+    - SUSPECT: slower at level 0.01; or more slow launches than in any older session, at the cost of
+      the tolerance.
+    - IMPROVEMENT: the mirror image of a regression.
+    - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``. While the
+      spread of sessions is assumed, the bound is that of these sessions, by their launches; unless
+      the sessions of a side differ by more than their launches explain.
+    - UNDECIDED: none of these, or most launches are slow, as in no older session.
+    - INVALID: a side has no session, or there is a value that no measurement gives.
+
+    Raises ValueError if an option is out of its range.
+    """
+    check_arguments(tolerance, alpha, None, prior, (), (), len(old))
+    problem = _problem("newer", new) or _problem("older", old)
+    if problem:
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
+    difference = difference_of_sides(
+        new, old, tolerance=tolerance, prior=prior, same_machine=same_machine
+    )
+    levels = SignificanceLevels(regression=alpha)
+    outcome = _outcome(difference, levels)
+    comparison = difference.comparison
+    by_share = outcome is Outcome.SUSPECT and not comparison.slower(max(SUSPECT_LEVEL, alpha))
+    return Verdict(
+        outcome=outcome,
+        reason=reason_of_sides(outcome, difference, levels, by_share=by_share),
+        ratio=math.exp(difference.overall) if by_share else comparison.ratio,
+        interval=None if by_share else comparison.interval,
+        upper=None if by_share or difference.share.prevails else comparison.upper(PASS_LEVEL),
+        minimum_detectable=comparison.minimum_detectable(alpha),
+    )
+
+
+def _problem(side: str, sessions: Sequence[Figures]) -> str | None:
+    """Return why a side cannot be judged, in one sentence, or None if it can."""
+    if len(sessions) == 0:
+        return f"the {side} side has no session with a figure"
+    named = [(f"{side} session {i}", session) for i, session in enumerate(sessions, start=1)]
+    return first_invalid_figure(named)
+
+
+def _outcome(difference: SidesDifference, levels: SignificanceLevels) -> Outcome:
+    comparison, level = difference.comparison, levels.regression
+    if comparison.slower(level) and difference.chance_all_slow < level:
+        return Outcome.REGRESSION
+    if comparison.slower(max(SUSPECT_LEVEL, level)) or difference.share_grown:
+        return Outcome.SUSPECT
+    if difference.share.prevails:
+        return Outcome.UNDECIDED
+    if comparison.faster(level):
+        return Outcome.IMPROVEMENT
+    bound = difference.by_launches or comparison
+    return Outcome.PASS if bound.passes(levels.passing) else Outcome.UNDECIDED

@@ -1,8 +1,4 @@
-"""Readings of GPUs through NVML, as values, without torch and without a CUDA context.
-
-A reading that a card, a driver or a container does not give is None. A GPU that does not answer is
-left out and named in ``GpuMachine.problem``.
-"""
+"""Readings of GPUs through NVML, as values, without torch and without a CUDA context."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from ctypes import byref
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -22,20 +19,153 @@ from ddp_perf.core.gpu import (
     GpuLink,
     GpuLoad,
     GpuMachine,
+    GpuProcess,
     PcieLevel,
     Throttle,
 )
-from ddp_perf.system.gpu.devices import nvidia_device
-from ddp_perf.system.gpu.nvml_calls import (
-    call,
-    card_of,
-    first_known,
-    has_mig,
-    is_slice,
-    loaded_nvml,
-    optional,
+
+# NVIDIA's GPUs as the kernel shows them, whether a driver can use them or not.
+
+
+_NVIDIA = "0x10de"  # the vendor's PCI id
+_DISPLAY = "0x03"  # the PCI class of GPUs, also of those without a display
+
+
+def nvidia_device(root: Path = Path("/")) -> str | None:
+    """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none."""
+    if (root / "proc/driver/nvidia/version").exists():
+        return "a driver is loaded"
+    for node in _entries(root / "dev"):
+        if node.name.startswith("nvidia") and node.name[6:7].isdigit():
+            return f"there is /dev/{node.name}"
+    for device in _entries(root / "sys/bus/pci/devices"):
+        if _device_line(device / "vendor") == _NVIDIA and _device_line(device / "class").startswith(
+            _DISPLAY
+        ):
+            return f"there is an NVIDIA GPU at {device.name}"
+    return None
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:  # it is not there, or nobody may read it
+        return []
+
+
+def _device_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+# Calls of NVML by name: pynvml has the functions of its own version, the library the driver's.
+#
+# Either may lack some. No other module but those of this package imports pynvml.
+
+
+@contextlib.contextmanager
+def loaded_nvml() -> Iterator[None]:
+    """Keep NVML initialised in the ``with`` block. Raises NVMLError if there is none."""
+    call("nvmlInit")
+    try:
+        yield
+    finally:
+        optional("nvmlShutdown")
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call pynvml's function of that name.
+
+    Raises NVMLError, also if pynvml or the driver's library has no such function.
+    """
+    function = getattr(pynvml, name, None)
+    if function is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    try:
+        return function(*arguments)
+    except pynvml.NVMLLibraryMismatchError:  # this class is no NVMLError
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
+
+
+def optional(name: str, *arguments: Any) -> Any:
+    """Call a function, and return None if the card or the driver refuses or lacks it."""
+    try:
+        return call(name, *arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def first_known(names: Sequence[str], *arguments: Any) -> Any:
+    """Return the first result that is not None, of functions by their newer and older names."""
+    answers = (optional(name, *arguments) for name in names)
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def is_slice(handle: Any) -> bool:
+    """Return whether the handle is that of a MIG slice."""
+    return bool(optional("nvmlDeviceIsMigDeviceHandle", handle))
+
+
+def card_of(handle: Any) -> Any:
+    """Return the GPU of a MIG slice, or the handle itself if it is a GPU's."""
+    if not is_slice(handle):
+        return handle
+    card = optional("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    return handle if card is None else card
+
+
+def has_mig(card: Any) -> bool:
+    """Return whether MIG is on, so that the card has slices."""
+    mig = optional("nvmlDeviceGetMigMode", card)
+    return bool(mig and mig[0])
+
+
+# The processes that compute on a GPU through NVML, without the server of MPS.
+
+
+# All names that a function has had, the newest first.
+_PROCESSES = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"
+_MPS_CLIENTS = (
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v2",
 )
-from ddp_perf.system.gpu.nvml_processes import processes_on
+_MPS_SERVER = "nvidia-cuda-mps-server"
+
+
+def processes_on(handle: Any) -> tuple[GpuProcess, ...] | None:
+    """Return the processes that compute on a GPU, or None if NVML does not list them.
+
+    The clients of MPS are listed apart. Its server, in whose context they compute, is listed among
+    the others, and computes nothing itself.
+    """
+    found = first_known(_PROCESSES, handle)
+    if found is None:
+        return None
+    clients = {one.pid: one for one in first_known(_MPS_CLIENTS, handle) or ()}
+    others = {one.pid: one for one in found if one.pid not in clients}
+    named = [pid for pid in others if _is_mps_server(pid)]
+    # A container hides the names. Where there are clients, one of the others is their server.
+    for pid in named or list(others)[: bool(clients)]:
+        del others[pid]
+    return tuple(
+        GpuProcess(pid=one.pid, memory=one.usedGpuMemory)
+        for one in (*others.values(), *clients.values())
+    )
+
+
+def _is_mps_server(pid: int) -> bool:
+    name = optional("nvmlSystemGetProcessName", pid)
+    return name is not None and _MPS_SERVER in (name if isinstance(name, str) else name.decode())
+
+
+# Readings of GPUs through NVML, as values, without torch and without a CUDA context.
+#
+# A reading that a card, a driver or a container does not give is None. A GPU that does not answer
+# is
+# left out and named in ``GpuMachine.problem``.
+
 
 _LEVELS: dict[int, PcieLevel] = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "INT",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pynvml
 
-from ddp_perf.core.utilisation import GpuTraffic, GpuUse
-from ddp_perf.system.gpu.nvml_calls import (
+from ddp_perf.core.launch import GpuTraffic, GpuUse
+from ddp_perf.system.gpu.nvml import (
     call,
     card_of,
     has_mig,

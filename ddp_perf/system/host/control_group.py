@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from ddp_perf.core.disturbance import share
+from ddp_perf.core.launch import share
 
 
 class CpuUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,17 +1,25 @@
-"""The host: processor, cores, name, and the commit that is measured."""
+"""The host: its processor, its name, its limits, and whether ranks can be launched on it."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import shutil
 import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ddp_perf.errors import LaunchError
 from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
+from ddp_perf.system.host.processes import CoreTimes, read_core_times
+
+# The host: processor, cores, name, and the commit that is measured.
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -89,3 +97,97 @@ def current_commit(directory: Path) -> str | None:
     """Return the commit in ``directory``, with ``+`` if files differ from it; None: no commit."""
     head = head_of(directory)
     return None if head is None else f"{head.commit[:12]}{'+' if head.changed else ''}"
+
+
+# The present limits and use of the host, as the kernel reports them.
+
+
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the host at one moment. None: not reported here."""
+
+    name: str
+    cpu: str
+    cores: tuple[int, ...]  # cores that this process may use
+    governor: str | None = None  # the frequency governor of the first core
+    busy: float | None = None  # how many of the cores worked in the last second
+    cpu_quota: float | None = None  # of its control groups, in cores; None: no quota, too
+    shared_memory: int | None = None  # bytes free in /dev/shm, where ranks exchange data
+
+
+def _wait() -> None:
+    time.sleep(1.0)
+
+
+def read_host_state(root: Path = Path("/"), wait: Callable[[], None] = _wait) -> HostState:
+    """Read the state; ``wait`` returns when the use of the cores was observed for long enough.
+
+    The load average is of no use: after a session it is high for minutes.
+    """
+    cores = allowed_cores()
+    clock = root / f"sys/devices/system/cpu/cpu{cores[0]}/cpufreq/scaling_governor"
+    before = read_core_times(root)
+    wait()
+    return HostState(
+        name=host_name(),
+        cpu=cpu_name(),
+        cores=cores,
+        governor=_text(clock),
+        busy=_busy(cores, before, read_core_times(root)),
+        cpu_quota=cpu_quota(root),
+        shared_memory=_free(root / "dev/shm"),
+    )
+
+
+def _busy(
+    cores: Sequence[int], before: Mapping[int, CoreTimes], now: Mapping[int, CoreTimes]
+) -> float | None:
+    """Return how many of these cores worked between the readings; None if that is not counted."""
+    known = [core for core in cores if core in before and core in now]
+    passed = [now[core].since(before[core]) for core in known]
+    if not passed or any(times.total <= 0 for times in passed):
+        return None
+    return sum(max(0.0, 1 - times.idle / times.total) for times in passed)
+
+
+def _free(directory: Path) -> int | None:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+# The rule about operating systems: ranks are launched only on Linux; all else works anywhere.
+
+
+_NAMES = {"darwin": "macOS", "win32": "Windows"}
+LAUNCH_REMEDY = (
+    "launch on Linux, in WSL2 or in a Linux container; what works here: pytest -m 'not"
+    " perf and not work', ddp-perf compare, judge, report, explain, predict, trace, audit, baseline"
+    " and history"
+)
+
+
+def launch_obstacle() -> str | None:
+    """Return why no rank can be launched on this system, or None on Linux.
+
+    A launch needs fork, pidfd, process groups, the parent-death signal, /proc and CPU affinity.
+    They guarantee that a rank is placed, watched and never left behind.
+    """
+    system: str = sys.platform  # mypy would evaluate a comparison of sys.platform itself
+    if system == "linux":
+        return None
+    return f"ranks can be launched only on Linux, and this is {_NAMES.get(system, system)}"
+
+
+def check_can_launch() -> None:
+    """Raise LaunchError, with the remedy, on a system where no rank can be launched."""
+    obstacle = launch_obstacle()
+    if obstacle is not None:
+        raise LaunchError(f"{obstacle}; {LAUNCH_REMEDY}")

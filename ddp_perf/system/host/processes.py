@@ -1,16 +1,74 @@
-"""Processes and threads, read from /proc."""
+"""Processes, threads and cores: their times and clocks, read from /proc and /sys."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from ddp_perf.system.host.core_times import TICKS_PER_S
+# The times of the cores since boot, as /proc/stat counts them.
+
+
+# Most times in /proc are in ticks, usually of 10 ms. Windows has neither.
+TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of one core since boot, in seconds.
+
+    The time that a core worked is best computed from its idle time. Kernels that let an idle core
+    sleep (CONFIG_NO_HZ) measure idle time at each change. The time of programs is sampled at
+    ticks, with an error of several per cent of a second.
+    """
+
+    total: float  # with the sampled time of programs; it is constant if nothing is counted
+    idle: float
+    interrupts: float
+    stolen: float  # steal time: the hypervisor gave it to another machine
+
+    def since(self, before: CoreTimes) -> CoreTimes:
+        """Return the times after ``before``, an earlier reading of this core."""
+        return CoreTimes(
+            total=self.total - before.total,
+            idle=self.idle - before.idle,
+            interrupts=self.interrupts - before.interrupts,
+            stolen=self.stolen - before.stolen,
+        )
+
+
+def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
+    """Return the times by core, or {} if the kernel does not report them."""
+    try:
+        text = (root / "proc/stat").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return parse_core_times(text)
+
+
+def parse_core_times(text: str) -> dict[int, CoreTimes]:
+    """Parse the lines ``cpu0 user nice system idle iowait irq softirq steal …`` of /proc/stat."""
+    cores = {}
+    for line in text.splitlines():
+        name, *fields = line.split() or [""]
+        number = name.removeprefix("cpu")
+        if name.startswith("cpu") and number.isdecimal() and len(fields) >= 8:
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[:8])
+            ticks = user + nice + system + idle + iowait + irq + softirq + steal
+            cores[int(number)] = CoreTimes(
+                total=ticks / TICKS_PER_S,
+                idle=(idle + iowait) / TICKS_PER_S,
+                interrupts=(irq + softirq) / TICKS_PER_S,
+                stolen=steal / TICKS_PER_S,
+            )
+    return cores
+
+
+# Processes and threads, read from /proc.
+
 
 # The name of a process that stands in for another program: it belongs to no family of ranks.
 STRANGER = "ddp-stranger"
@@ -173,3 +231,46 @@ def thread_count() -> int:
         if line.startswith("Threads:"):
             return int(line.split()[1])
     raise RuntimeError("/proc/self/status has no line 'Threads:'")
+
+
+# Heat and clock of the cores, from /sys. Most virtual machines do not report them.
+
+
+_THROTTLE_COUNTS = ("core_throttle_count", "package_throttle_count")
+_KHZ_PER_MHZ = 1000
+
+
+def heat_events(cores: Iterable[int], root: Path = Path("/")) -> int | None:
+    """Return how often heat throttled the cores or their packages since boot; None: unknown."""
+    counts = [
+        _number(_directory(core, root) / "thermal_throttle" / name)
+        for core in cores
+        for name in _THROTTLE_COUNTS
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def clock_ratio(cores: Iterable[int], root: Path = Path("/")) -> float | None:
+    """Return the largest clock ÷ base frequency of the cores (1.3: turbo); None: unknown."""
+    ratios = [_clock_ratio(_directory(core, root)) for core in cores]
+    return max((ratio for ratio in ratios if ratio is not None), default=None)
+
+
+def _clock_ratio(core: Path) -> float | None:
+    clock_khz = _number(core / "cpufreq" / "scaling_cur_freq")
+    base_khz = _number(core / "cpufreq" / "base_frequency")  # Intel's driver
+    if base_khz is None and (base_mhz := _number(core / "acpi_cppc" / "nominal_freq")):
+        base_khz = base_mhz * _KHZ_PER_MHZ
+    return clock_khz / base_khz if clock_khz and base_khz else None
+
+
+def _directory(core: int, root: Path) -> Path:
+    return root / f"sys/devices/system/cpu/cpu{core}"
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # ValueError: "<unknown>"
+        return None

@@ -1,16 +1,21 @@
-"""SIGTERM as an interrupt: CI systems, Slurm and Kubernetes send it before they kill a job.
-
-SIGHUP is the same: a terminal that is closed, or an SSH connection that is lost, sends it.
-"""
+"""The end of processes: SIGTERM as an interrupt, and death with the parent."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
+
+# SIGTERM as an interrupt: CI systems, Slurm and Kubernetes send it before they kill a job.
+#
+# SIGHUP is the same: a terminal that is closed, or an SSH connection that is lost, sends it.
+
 
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -41,3 +46,39 @@ def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
     finally:
         for number in handled:
             signal.signal(number, earlier[number])
+
+
+# The kernel, at the end of a parent: no rank, and no daemon of one, outlives the run.
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when ``parent`` (a pid) ends. Linux only.
+
+    The signal depends on the *thread* that created this process, so the parent must create it
+    from its main thread. If the parent ended before this call, the process is killed here.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    _set(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Let the descendants of this process that lose their parents become its children. Linux only.
+
+    A daemon then stays in the family of the rank that started it. A process that this one executes
+    keeps the setting, and its children do not get it.
+    """
+    if sys.platform.startswith("linux"):
+        _set(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _set(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

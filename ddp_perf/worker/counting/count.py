@@ -19,18 +19,15 @@ from ddp_perf.torch_compat import (
     compiles_by_itself,
     foreach_on_cpu,
 )
-from ddp_perf.worker.counted.lone_group import init_lone_group
-from ddp_perf.worker.counted.makers import note_makers
-from ddp_perf.worker.counted.origin import own_package
 from ddp_perf.worker.counting.compilation import CapturedDryRun, add_compilation
-from ddp_perf.worker.counting.dry import DryRun
+from ddp_perf.worker.counting.dry import DryRun, init_lone_group
+from ddp_perf.worker.counting.sites import note_makers, own_package
 from ddp_perf.worker.counting.step_recorder import record_step
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.losses import Losses
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.steps.protocol import follow_plan
+from ddp_perf.worker.steps.trainer import Losses, Trainer
 
 
 class Computing(BaseTorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,13 +1,18 @@
-"""The place in the source, and in the model, where an operation is dispatched."""
+"""The place of an operation: in the source, in the model, and in calls of the user's functions."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
 import inspect
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -16,7 +21,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
 
+import ddp_perf
 from ddp_perf.core.work import Site
 from ddp_perf.torch_compat.internals import (
     backward_call,
@@ -25,9 +32,168 @@ from ddp_perf.torch_compat.internals import (
     node_at_work,
     number_of,
 )
-from ddp_perf.worker.counted.autograd_graph import ACCUMULATION
-from ddp_perf.worker.counted.makers import Makers
-from ddp_perf.worker.counted.origin import PACKAGE, Origin, SourceLine, line_of, origin_of
+
+# The nodes of an autograd graph.
+
+
+ACCUMULATION = "torch::autograd::AccumulateGrad"  # the node of a parameter
+
+
+def count_nodes(loss: torch.Tensor, note_use: Callable[[torch.Tensor, int], None]) -> Counter[str]:
+    """Return the number of nodes behind ``loss`` by name, each node once.
+
+    ``note_use`` is called with each parameter and the number of a node that uses it.
+    """
+    names: Counter[str] = Counter()
+    first: Any = loss.grad_fn
+    seen = {first} - {None}
+    waiting = list(seen)
+    while waiting:
+        node = waiting.pop()
+        names[node.name().rpartition("::")[2]] += 1
+        for following, _ in node.next_functions:
+            if following is None:
+                continue
+            if following.name() == ACCUMULATION:
+                note_use(following.variable, number_of(node))
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return names
+
+
+# The owner of the code that a frame runs: the user, this package, or a library.
+
+
+PACKAGE = Path(ddp_perf.__file__).parent
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_LIBRARIES = frozenset(
+    {Path(sysconfig.get_path("stdlib")), Path(os.__file__).parent, Path(torch.__file__).parent}
+)
+_own: set[Path] = set()  # of the user's, although they are installed
+
+
+class Origin(Enum):
+    """The owner of a source file."""
+
+    USER = auto()
+    WORKLOADS = auto()  # of this package
+    STRATEGIES = auto()
+    TRAINER = auto()
+    RECORDER = auto()  # the rest of this package
+    LIBRARY = auto()  # torch, the standard library, installed packages, generated code
+
+
+class SourceLine(NamedTuple):
+    """A line of a function."""
+
+    code: CodeType
+    number: int
+
+
+def line_of(frame: FrameType) -> SourceLine:
+    """Return the line that ``frame`` runs at the moment."""
+    return SourceLine(frame.f_code, frame.f_lineno)
+
+
+def own_package(module: str) -> None:
+    """Take the top package of ``module`` for the user's own, also where it is installed."""
+    found = importlib.util.find_spec(module.partition(".")[0])
+    if found is not None and found.origin is not None and not found.submodule_search_locations:
+        _own.add(Path(found.origin).absolute())
+    elif found is not None:
+        _own.update(Path(place).absolute() for place in found.submodule_search_locations or ())
+    origin_of.cache_clear()
+
+
+@functools.cache
+def origin_of(filename: str) -> Origin:
+    """Return the owner of a file. Code without a file, as of dataclasses, is a library's."""
+    if filename.startswith("<"):
+        return Origin.LIBRARY
+    path = Path(filename).absolute()
+    if path.is_relative_to(PACKAGE):
+        return _part_of_package(path)
+    if _is_of(path, _own):
+        return Origin.USER
+    installed = not _INSTALLED.isdisjoint(path.parts)
+    return Origin.LIBRARY if installed or _is_of(path, _LIBRARIES) else Origin.USER
+
+
+def _part_of_package(path: Path) -> Origin:
+    if path == PACKAGE / "worker/steps/trainer.py":
+        return Origin.TRAINER
+    if path.is_relative_to(PACKAGE / "workloads"):
+        return Origin.WORKLOADS
+    return Origin.STRATEGIES if path.is_relative_to(PACKAGE / "strategies") else Origin.RECORDER
+
+
+def _is_of(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+# The source lines that made the modules and the optimizers of a workload.
+
+
+class Makers:
+    """The lines that made the noted modules and optimizers.
+
+    A copy, as in ``nn.TransformerEncoder``, has none.
+    """
+
+    def __init__(self) -> None:
+        self._lines = WeakIdKeyDictionary()
+
+    def line(self, made: object) -> SourceLine | None:
+        """Return the line that made a module or an optimizer, or None if it was not noted."""
+        line: SourceLine | None = self._lines.get(made)  # type: ignore[no-untyped-call]
+        return line
+
+    def note(self, made: object, frame: FrameType | None) -> None:
+        """Note that ``frame`` makes ``made``, or a frame around it: the user's if there is one."""
+        found: dict[Origin, SourceLine] = {}
+        while frame is not None and Origin.USER not in found:
+            if not _constructs(frame, made):
+                found.setdefault(origin_of(frame.f_code.co_filename), line_of(frame))
+            frame = frame.f_back if Origin.TRAINER not in found else None
+        for origin in (Origin.USER, Origin.WORKLOADS, Origin.STRATEGIES, Origin.TRAINER):
+            if origin in found:
+                self._lines[made] = found[origin]
+                return
+
+
+@contextlib.contextmanager
+def note_makers() -> Iterator[Makers]:
+    """Note who makes each module and optimizer inside the ``with`` block."""
+    makers = Makers()
+    with _noted(nn.Module, makers), _noted(Optimizer, makers):
+        yield makers
+
+
+@contextlib.contextmanager
+def _noted(base: type, makers: Makers) -> Iterator[None]:
+    original = base.__init__  # type: ignore[misc]
+
+    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        makers.note(self, sys._getframe(1))
+        original(self, *args, **kwargs)
+
+    base.__init__ = initialise  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        base.__init__ = original  # type: ignore[misc]
+
+
+def _constructs(frame: FrameType, made: object) -> bool:
+    """Return whether the frame is a constructor of ``made`` itself, in a subclass."""
+    code = frame.f_code
+    own = code.co_varnames[0] if code.co_argcount else None
+    return code.co_name == "__init__" and frame.f_locals.get(own or "") is made
+
+
+# The place in the source, and in the model, where an operation is dispatched.
+
 
 # The frames that show which module or optimizer is at work. None of them binds a name anew, so
 # reading its variables keeps no tensor alive.
@@ -194,3 +360,102 @@ def _starred(path: str) -> str:
     """Return the module path without DDP's own level, and with "*" for each number."""
     path = path.removeprefix("module.") if path != "module" else ""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+# The calls of the user's Python functions.
+
+
+_USERS = frozenset({Origin.USER, Origin.WORKLOADS})
+_CALLERS = _USERS | {Origin.STRATEGIES, Origin.TRAINER}
+# Python 3.12 and later run these in place, without a call.
+_IN_PLACE = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
+
+
+class Call(NamedTuple):
+    """A function, and the innermost line of the user's that calls it, maybe through a library."""
+
+    function: CodeType
+    caller: SourceLine | None  # None: no line of the user's or the Trainer's is on the stack
+
+
+@contextlib.contextmanager
+def count_calls() -> Iterator[Counter[Call]]:
+    """Count the calls of the user's functions in this thread inside the ``with`` block.
+
+    A generator is called once for each value, and once for its end.
+    """
+    calls: Counter[Call] = Counter()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            if origin_of(code.co_filename) in _USERS and code.co_name not in _IN_PLACE:
+                calls[Call(code, _caller(frame.f_back))] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+def _caller(frame: FrameType | None) -> SourceLine | None:
+    while frame is not None and origin_of(frame.f_code.co_filename) not in _CALLERS:
+        frame = frame.f_back
+    return None if frame is None else line_of(frame)
+
+
+# The calls by which user code copies to the host, or waits for the GPU, without an operation.
+#
+# On a CPU, where a step is counted, ``tensor.cpu()``, ``tolist()`` and ``numpy()`` dispatch
+# nothing.
+# On a GPU the host waits in each of them.
+
+
+_METHODS = ("cpu", "tolist", "numpy", "to")
+
+
+@contextlib.contextmanager
+def note_host_copies(note: Callable[[str, str], None]) -> Iterator[None]:
+    """Call ``note(name, dtype)`` for each such call of the user's inside the ``with`` block.
+
+    ``to`` is one if it names the device "cpu". The names are in ``HOST_READS``.
+    """
+    own = {name: torch.Tensor.__dict__.get(name) for name in _METHODS}
+    synchronize = torch.cuda.synchronize
+    for name in _METHODS:
+        setattr(torch.Tensor, name, _noted_copy(name, getattr(torch.Tensor, name), note))
+    torch.cuda.synchronize = _noted_wait(note)
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize = synchronize
+        for name, method in own.items():
+            if method is None:
+                delattr(torch.Tensor, name)  # that of its C base shows again
+            else:
+                setattr(torch.Tensor, name, method)
+
+
+def _noted_copy(name: str, method: Any, note: Callable[[str, str], None]) -> Any:
+    def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        device = args[0] if args else kwargs.get("device")
+        copies = name != "to" or (isinstance(device, str) and device == "cpu")
+        if copies and _is_users(sys._getframe(1).f_code):
+            note("copy_to_host", str(tensor.dtype).removeprefix("torch."))
+        return method(tensor, *args, **kwargs)
+
+    return call
+
+
+def _noted_wait(note: Callable[[str, str], None]) -> Any:
+    def synchronize(device: object = None) -> None:
+        if _is_users(sys._getframe(1).f_code):
+            note("synchronize", "none")
+
+    return synchronize
+
+
+def _is_users(code: CodeType) -> bool:
+    return origin_of(code.co_filename) in _USERS

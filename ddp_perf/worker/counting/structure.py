@@ -1,27 +1,129 @@
-"""The structure of one step: its collectives, bytes and buckets.
-
-The counts are exact, so they can be judged on any machine.
-"""
+"""The structure of one step: its collectives, bytes, buckets and floating-point operations."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import flop_registry
 
 from ddp_perf.core.launch import Collective, Structure
-from ddp_perf.torch_compat import flight_recorder_entries, uncompiled
+from ddp_perf.torch_compat import (
+    TorchDispatchMode,
+    allowed_tf32,
+    flight_recorder_entries,
+    uncompiled,
+)
 from ddp_perf.torch_compat.internals import ddp_record
-from ddp_perf.worker.counted.flops import FlopCounter
-from ddp_perf.worker.counted.noting import NotingMode
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.steps.plan import StepPlan
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.steps.protocol import StepPlan
+
+# A dispatch mode that notes operations, and lets the step go on whatever happens to its notes.
+
+
+class NotingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A recorder of the operations that this thread and its backward dispatch.
+
+    An error of ``note`` is raised by ``check``, after the step: within it, the error would end the
+    step on this rank alone, while other ranks wait for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._error: Exception | None = None
+
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Note one operation that returned ``out``."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise the first error of the notes, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self._error is None:
+            try:
+                self.note(func, args, kwargs or {}, out)
+            except Exception as error:  # noqa: BLE001 – ``check`` raises it
+                self._error = error
+        return out
+
+
+# The floating-point operations of a step, counted by torch's own formulas.
+
+
+_FORMATS = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
+
+
+class FlopCounter(NotingMode):  # type: ignore[no-untyped-call]
+    """A counter of the operations in matrix products, convolutions and attentions.
+
+    It counts what this thread and its backward dispatch. A multiplication and an addition are two
+    operations. Elementwise operations are left out, as in
+    ``torch.utils.flop_counter.FlopCounterMode``. That class also tracks modules, which is not
+    needed here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_format: dict[str, int] = {}
+
+    @property
+    def by_format(self) -> dict[str, int]:
+        """The operations so far, by their format. It raises what failed to count one."""
+        self.check()
+        return self._by_format
+
+    @property
+    def flops(self) -> int:
+        """The operations so far, in all formats."""
+        return sum(self.by_format.values())
+
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if flops := operation_flops(func, args, kwargs, out):
+            used = _format(func, args)
+            self._by_format[used] = self._by_format.get(used, 0) + flops
+
+
+def operation_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """Return the floating-point operations of one call that returned ``out``, or 0."""
+    formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+    return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
+
+
+def _format(func: Any, args: tuple[Any, ...]) -> str:
+    """Return the format that a product or a convolution is computed in, by its first operand."""
+    operand = next(one for one in args if isinstance(one, torch.Tensor))
+    if operand.dtype == torch.float32 and operand.is_cuda:
+        products, convolutions = allowed_tf32()
+        is_convolution = "conv" in func._schema.name
+        return "tf32" if (convolutions if is_convolution else products != "highest") else "fp32"
+    return _FORMATS.get(operand.dtype, str(operand.dtype).removeprefix("torch."))
+
+
+# The structure of one step: its collectives, bytes and buckets.
+#
+# The counts are exact, so they can be judged on any machine.
+
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
 _OF_RESULTS = frozenset({"wait_tensor", "_wrap_tensor_autograd"})  # of a functional collective
@@ -217,3 +319,24 @@ def _from_recorder(entry: dict[str, Any]) -> Collective:
         dtype=_RECORDER_DTYPES.get(dtype, dtype.lower()),
         bytes=max(sizes, default=0),
     )
+
+
+# A checksum of a model, to check that ranks that trained together have equal parameters.
+
+
+def parameter_digest(module: nn.Module) -> int:
+    """Return the CRC-32 of all parameters, which is equal on ranks with the same bits.
+
+    Collective if the parameters are sharded: they are gathered one at a time.
+    """
+    digest = 0
+    for parameter in module.parameters():
+        data = parameter.detach()
+        if isinstance(data, DTensor):
+            data = data.full_tensor()
+        data = data.cpu().contiguous().flatten().view(torch.uint8)
+        if data.numel():  # an empty one has no address, and zlib would begin again at 0
+            # Not data.numpy(): torch runs without numpy.
+            memory = (ctypes.c_ubyte * data.numel()).from_address(data.data_ptr())
+            digest = zlib.crc32(memory, digest)
+    return digest

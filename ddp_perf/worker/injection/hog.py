@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddp_perf.system.host.parent_death import die_with_parent
 from ddp_perf.system.host.processes import STRANGER
+from ddp_perf.system.host.termination import die_with_parent
 
 
 @contextlib.contextmanager

@@ -6,37 +6,110 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
-from torch.distributed import HashStore
+import torch.distributed as dist
+from torch.distributed import HashStore, distributed_c10d
 
-from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import NeedsGpuError
 from ddp_perf.torch_compat import foreach_on_cpu
-from ddp_perf.worker.counted.makers import Makers, note_makers
-from ddp_perf.worker.counted.origin import own_package
+from ddp_perf.torch_compat.internals import modes_disabled, worker_batches
 from ddp_perf.worker.counting.count import Computing, limit_memory
+from ddp_perf.worker.counting.dry import LONE, register_lone_backend
+from ddp_perf.worker.counting.sites import Makers, note_makers, own_package
 from ddp_perf.worker.counting.step_recorder import record_step
 from ddp_perf.worker.counting.structure import SETTLED_AFTER
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
-from ddp_perf.worker.script.environment import (
+from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.script.hooks import patched
+from ddp_perf.worker.script.private_tree import PrivateTree
+from ddp_perf.worker.script.refusals import too_few_to_count
+from ddp_perf.worker.script.run import (
+    become_main,
+    run_as_main,
+    script_file,
     set_torchrun_variables,
     stack_signal_kept,
 )
-from ddp_perf.worker.script.lines import line_here
-from ddp_perf.worker.script.loaders import unrecorded_batches
-from ddp_perf.worker.script.lone_groups import lone_groups
-from ddp_perf.worker.script.patching import patched
-from ddp_perf.worker.script.private_tree import PrivateTree
-from ddp_perf.worker.script.refusals import too_few_to_count
-from ddp_perf.worker.script.run import become_main, run_as_main, script_file
-from ddp_perf.worker.script.steps import ScriptSteps
-from ddp_perf.worker.steps.plan import StepPlan
-from ddp_perf.worker.steps.seeds import seed_all
+from ddp_perf.worker.script.steps import ScriptSteps, line_here
+from ddp_perf.worker.steps.protocol import StepPlan, seed_all
+
+# The batches that a script's data loader gets from its worker processes.
+
+
+@contextlib.contextmanager
+def unrecorded_batches() -> Iterator[None]:
+    """Let no mode see the operations that receive a worker's batch, inside the ``with`` block.
+
+    Batches come when they are ready, in any order: two may come in one step, and none in the next.
+    """
+    with patched(*worker_batches(), _receive_unseen):
+        yield
+
+
+def _receive_unseen(receive: Callable[[Any], Any], loader: Any) -> Any:
+    with modes_disabled():
+        return receive(loader)
+
+
+# The process groups of a script whose rank runs alone.
+
+
+@contextlib.contextmanager
+def lone_groups(rank: int, world_size: int) -> Iterator[None]:
+    """Give code inside the ``with`` block lone groups, whatever backend and store it asks for.
+
+    Its default group is that of ``rank``, unless it states another rank. Objects that another rank
+    would broadcast are the rank's own.
+    """
+    register_lone_backend()
+
+    def meet(
+        rendezvous: object, url: object, own: int = -1, size: int = -1, **options: object
+    ) -> Iterator[tuple[dist.Store, int, int]]:
+        yield dist.HashStore(), rank if own < 0 else own, world_size if size < 0 else size
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, around in (
+            # Private ones: whatever makes a group calls them, however the script imported that.
+            (distributed_c10d, "rendezvous", meet),
+            (distributed_c10d, "_new_process_group_helper", _make_lone_group),
+            (distributed_c10d, "broadcast_object_list", _broadcast_own),
+            (dist, "broadcast_object_list", _broadcast_own),
+        ):
+            stack.enter_context(patched(owner, name, around))
+        yield
+
+
+def _make_lone_group(
+    make: Callable[..., Any],
+    size: int,
+    own: int,
+    ranks: Any,
+    backend: object,
+    *args: Any,
+    **kw: Any,
+) -> Any:
+    return make(size, own, ranks, LONE, *args, **{**kw, "device_id": None})
+
+
+def _broadcast_own(
+    broadcast: Callable[..., None],
+    objects: list[Any],
+    src: object = None,
+    group: Any = None,
+    device: Any = None,
+    **options: object,
+) -> None:
+    broadcast(objects, dist.get_rank(), group, device)
+
+
+# Counting a step of a script on one rank that runs alone, on a CPU.
+
 
 _COUNTED_STEP = SETTLED_AFTER + 2  # one shows what is saved for the backward
 

@@ -19,38 +19,37 @@ from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
 from ddp_perf.errors import ScriptError
 from ddp_perf.torch_compat import compiles_by_itself, uncompiled
-from ddp_perf.worker.counted.digest import parameter_digest
-from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.counting.structure import (
     SETTLED_AFTER,
+    FlopCounter,
     StepCounts,
     count_structure,
     ddp_logging,
+    parameter_digest,
 )
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.measure import (
     control_before,
     measurement,
     peak_memory_of,
 )
-from ddp_perf.worker.placement import place_script, placement_on
-from ddp_perf.worker.probe.preconditions import NO_STRUCTURE, all_agree
-from ddp_perf.worker.process_group import set_variables
-from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.process_group import place_script, placement_on, set_variables
+from ddp_perf.worker.rank_context import Examination, RankContext
+from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script import refusals
-from ddp_perf.worker.script.environment import (
+from ddp_perf.worker.script.private_tree import PrivateTree
+from ddp_perf.worker.script.run import (
+    become_main,
+    run_as_main,
+    script_file,
     set_torchrun_variables,
     stack_signal_kept,
 )
-from ddp_perf.worker.script.private_tree import PrivateTree
-from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
 from ddp_perf.worker.step_probe import probe
-from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
-from ddp_perf.worker.steps.protocol import StepFacts
-from ddp_perf.worker.timing.warm_up import LEAST_EXTRA_WARMUPS
+from ddp_perf.worker.steps.protocol import StepFacts, StepPlan, StepsEndedError
+from ddp_perf.worker.timing.clock import NO_STRUCTURE, all_agree
+from ddp_perf.worker.timing.timed_steps import LEAST_EXTRA_WARMUPS
 
 
 def measure_script(

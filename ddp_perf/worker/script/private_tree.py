@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_perf.worker.script.patching import patched
+from ddp_perf.worker.script.hooks import patched
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LARGEST_COPY = 64 << 20  # bytes of a file that is changed in place; data may be mapped so to read

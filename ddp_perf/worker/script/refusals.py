@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.script import BY_OPTIMIZER
+from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ScriptError
 
 _OTHERWISE = "name the function that ends a step: steps_by: module:function"

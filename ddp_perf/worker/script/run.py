@@ -1,18 +1,32 @@
-"""Run a script as Python would: as ``__main__``, with its arguments, its folder searched first."""
+"""Run a script as torchrun and Python would: its environment, ``__main__``, and its children."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import multiprocessing
 import os
 import runpy
+import signal
+import socket
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
-from ddp_perf.core.script import ScriptRun
+from torch.distributed import Store, TCPStore
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.errors import ScriptError
+from ddp_perf.worker.report import STACK_SIGNAL
+from ddp_perf.worker.script.hooks import patched
+
+# Run a script as Python would: as ``__main__``, with its arguments, its folder searched first.
 
 
 def script_file(run: ScriptRun, roots: Sequence[str]) -> Path | None:
@@ -74,3 +88,98 @@ def _forks_end_here() -> Iterator[None]:
     finally:
         if os.getpid() != process:
             os._exit(code)
+
+
+# The environment that torchrun gives a script: its variables, and a store to meet at.
+
+
+_LOOPBACK = "127.0.0.1"
+_PORT = "port"  # key of the store
+
+
+def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
+    """Set the variables that torchrun sets beside those of the rank, and return the store to keep.
+
+    Rank 0 makes the store that a script's ``env://`` meets at. As under torchrun's agent, each
+    rank of the script is a client of it, so no port has to be guessed. ``store`` tells the others
+    its port. Collective.
+    """
+    if rank == 0:
+        meeting = _loopback_store()
+        store.set(_PORT, str(meeting.port))
+    else:
+        meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
+    os.environ |= {
+        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_PORT": str(meeting.port),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(case.world_size),
+        "TORCHELASTIC_RUN_ID": str(meeting.port),  # of no other launch at the same time
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_ERROR_FILE": "",
+    }
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
+    return meeting
+
+
+def _loopback_store() -> TCPStore:
+    """Return a store that other hosts cannot reach: by itself it listens on all interfaces."""
+    listener = socket.create_server((_LOOPBACK, 0))
+    port: int = listener.getsockname()[1]
+    return TCPStore(
+        _LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),  # the store closes it
+        use_libuv=False,  # which takes no listener in torch 2.6
+    )
+
+
+@contextlib.contextmanager
+def stack_signal_kept() -> Iterator[None]:
+    """Keep the signal by which a rank that hangs shows its stack, if the script sets a handler."""
+
+    def unless_kept(original: Callable[..., Any], number: int, handler: Any) -> Any:
+        return signal.getsignal(number) if number == STACK_SIGNAL else original(number, handler)
+
+    with patched(signal, "signal", unless_kept):
+        yield
+
+
+# The processes that a script started by multiprocessing, as for its DataLoader.
+
+
+_JOIN_S = 1.0
+
+
+def end_children() -> None:
+    """End them and then their tracker, which removes the names of their semaphores.
+
+    The supervisor kills what is left, and would kill the tracker together with them.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a DataLoader raises an error for its worker
+    children = multiprocessing.active_children()
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join(_JOIN_S)
+    tracker: Any = resource_tracker._resource_tracker
+    if tracker._pid is not None:
+        os.close(tracker._fd)
+        _await(tracker._pid)
+
+
+def _await(pid: int) -> None:
+    """Wait a moment for the end of a child. It stays if another process keeps its pipe open."""
+    end = time.monotonic() + _JOIN_S
+    with contextlib.suppress(ChildProcessError):  # of the server
+        while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.01)

@@ -1,40 +1,222 @@
-"""The steps of a script, seen through torch's hooks while the script itself is in control.
-
-At the end of each step the script calls the hook, the hook resumes the plan of the measurement up
-to the next step that it needs, and the script goes on. Nothing of the script is edited.
-"""
+"""The steps of a script, seen through torch's hooks while the script itself is in control."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
+import gc
+import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from types import CodeType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+import ddp_perf
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import ScriptFacts, Unit
-from ddp_perf.core.script import BY_OPTIMIZER
 from ddp_perf.core.strategy import Strategy
+from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.torch_compat.internals import default_store
+from ddp_perf.worker.report import Heartbeats, Phase
 from ddp_perf.worker.script import refusals
-from ddp_perf.worker.script.ends import await_other_ends
-from ddp_perf.worker.script.forks import ForkMark
-from ddp_perf.worker.script.hooks import TorchEvents
-from ddp_perf.worker.script.lines import line_here, line_in
-from ddp_perf.worker.script.module import gpu_of, replicas, strategy_of, trained_module
-from ddp_perf.worker.script.patching import function_of, patched
-from ddp_perf.worker.script.settings import own_settings
-from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
+from ddp_perf.worker.script.hooks import TorchEvents, function_of, patched
+from ddp_perf.worker.script.refusals import ended_apart
+from ddp_perf.worker.steps.protocol import StepPlan, StepsEndedError
+
+# The end of a script on all ranks: further collectives need every rank, at the same step.
+
+
+_SHARE = 0.5  # of the step's deadline, after which the supervisor would report a hang
+
+
+def await_other_ends(case: Case, rank: int, how: str, done: int) -> None:
+    """Wait until the script has ended on all ranks, each after ``done`` steps.
+
+    The ranks meet in the store of the script's process group: a collective of a rank that trains
+    on would be taken for its partner. Raises ScriptError if another rank
+    trains on, or trained for another number of steps.
+    """
+    if case.world_size == 1:
+        return
+    store = default_store()
+    keys = {other: f"ddp_perf/ended/{other}" for other in range(case.world_size)}
+    store.set(keys[rank], str(done))
+    patience = datetime.timedelta(seconds=_SHARE * case.schedule.step_deadline_s)
+    try:
+        store.wait(list(keys.values()), patience)
+    except dist.DistStoreError:
+        going = {other: None for other, key in keys.items() if not store.check([key])}
+        raise ended_apart(case, how, done, going) from None
+    steps = {other: int(store.get(key)) for other, key in keys.items()}
+    others = {other: count for other, count in steps.items() if count != done}
+    if others:
+        raise ended_apart(case, how, done, others)
+
+
+# The question whether a process is a fork, which each step of a script asks.
+
+
+class ForkMark:
+    """A mark that is set in each fork of the process that made it. ``os.getpid`` takes longer."""
+
+    def __init__(self) -> None:
+        self.is_fork = False
+        os.register_at_fork(after_in_child=self._set)
+
+    def _set(self) -> None:
+        self.is_fork = True
+
+
+# The line of a script, by which a user finds what is reported.
+
+
+_LIBRARIES = (
+    *(f"{module.__path__[0]}{os.sep}" for module in (ddp_perf, torch)),
+    f"{os.sep}site-packages{os.sep}",
+    f"{os.path.dirname(os.__file__)}{os.sep}",  # the standard library
+    "<frozen ",
+)
+
+
+def line_here() -> str:
+    """Return the innermost line on the stack that is of no library: ``train.py:57``."""
+    return next(_lines(_on_stack()), "a library")
+
+
+def line_in(traceback: TracebackType | None) -> str:
+    """Return the innermost line of a traceback that is of no library."""
+    return next(_lines(reversed(list(_in_traceback(traceback)))), "a library")
+
+
+def _lines(places: Iterator[tuple[CodeType, int]]) -> Iterator[str]:
+    for code, line in places:
+        if not any(library in code.co_filename for library in _LIBRARIES):
+            yield f"{os.path.basename(code.co_filename)}:{line}"
+
+
+def _on_stack() -> Iterator[tuple[CodeType, int]]:
+    frame = sys._getframe()
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _in_traceback(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_code, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+# The module that a script trains, found by the parameters of its optimizers.
+
+
+def trained_module(optimizers: Sequence[Optimizer]) -> nn.Module:
+    """Return the module that a step of the optimizers updates, as its strategy wrapped it.
+
+    It is the smallest module with all parameters of the optimizers, or what wraps it in DDP. If no
+    module has all of them, it is that of the first optimizer; if none has those either, a module
+    made of these parameters. Without an optimizer it is the largest module, or what wraps one in
+    DDP.
+    """
+    modules = list(_modules())
+    for group in (optimizers, optimizers[:1]):
+        wanted = {id(one) for one in _parameters(group)}
+        holders = [
+            module for module in modules if wanted <= {id(one) for one in module.parameters()}
+        ]
+        if holders:
+            replicas = [one for one in holders if isinstance(one, DistributedDataParallel)]
+            choose = min if wanted else max
+            return choose(replicas or holders, key=lambda module: sum(1 for _ in module.modules()))
+    return nn.ParameterList(_parameters(optimizers[:1]))
+
+
+def gpu_of(optimizer: Optimizer | None) -> torch.device:
+    """Return the GPU of an optimizer's parameters; if none is on a GPU, the current one."""
+    parameters = [] if optimizer is None else _parameters([optimizer])
+    used = (one.device for one in parameters if one.is_cuda)
+    return next(used, None) or torch.device("cuda", torch.cuda.current_device())
+
+
+def replicas() -> list[DistributedDataParallel]:
+    """Return all modules of this process that DDP wraps."""
+    return [module for module in _modules() if isinstance(module, DistributedDataParallel)]
+
+
+def _parameters(optimizers: Sequence[Optimizer]) -> list[nn.Parameter]:
+    return [
+        one
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for one in group["params"]
+    ]
+
+
+def _modules() -> Iterator[nn.Module]:
+    """Yield all modules whose construction has begun.
+
+    The type is asked, since a proxy may do work when it is asked itself.
+    """
+    for one in gc.get_objects():
+        if issubclass(type(one), nn.Module) and "_modules" in vars(one):
+            yield one
+
+
+def strategy_of(module: nn.Module, world_size: int) -> Strategy:
+    """Return the strategy by which a module is trained; "script": another one than torch's own."""
+    if isinstance(module, DistributedDataParallel):
+        return "ddp"
+    if any(isinstance(one, FSDPModule | FullyShardedDataParallel) for one in module.modules()):
+        return "fsdp"
+    return "none" if world_size == 1 else "script"
+
+
+# The settings of torch that a script may leave in force while the measurement computes.
+
+
+_DEVICES = ("cpu", "cuda")
+_UNCHANGED = contextlib.nullcontext()
+
+
+def own_settings() -> AbstractContextManager[None]:
+    """Compute in FP32 unless stated otherwise in the ``with`` block, as in a fresh process."""
+    # This is called in each timed step, where the settings are nearly always these.
+    casts = any(map(torch.is_autocast_enabled, _DEVICES))
+    is_own = torch.get_default_dtype() is torch.float32 and not casts
+    return _UNCHANGED if is_own else _changed_settings()
+
+
+@contextlib.contextmanager
+def _changed_settings() -> Iterator[None]:
+    dtype = torch.get_default_dtype()
+    casts = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+    torch.set_default_dtype(torch.float32)
+    for device in casts:
+        torch.set_autocast_enabled(device, False)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        for device in casts:
+            torch.set_autocast_enabled(device, True)
+
+
+# The steps of a script, seen through torch's hooks while the script itself is in control.
+#
+# At the end of each step the script calls the hook, the hook resumes the plan of the measurement up
+# to the next step that it needs, and the script goes on. Nothing of the script is edited.
+
 
 T = TypeVar("T")
 End = Callable[[Callable[[], T]], NoReturn]

@@ -12,14 +12,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.collective import FLOAT32, CollectiveStep, size_text
 from ddp_perf.core.launch import Unit
+from ddp_perf.core.subject import FLOAT32, CollectiveStep, size_text
 from ddp_perf.errors import CollectiveError
 from ddp_perf.torch_compat import all_gather, reduce_scatter
-from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.plan import StepPlan
-from ddp_perf.worker.steps.protocol import StepFacts
+from ddp_perf.worker.report import Phase
+from ddp_perf.worker.steps.protocol import StepFacts, StepPlan
 
 _PERIOD = 1021  # a prime: no algorithm has chunks of this length, so exchanged chunks are noticed
 

@@ -1,10 +1,12 @@
-"""The interface of steps to the timed loop: training iterations, or calls of a collective."""
+"""The interface of steps to the timed loop, their plans, and the seeds of random numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import torch
@@ -13,8 +15,45 @@ from torch import nn
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import ScriptFacts, Structure, Unit
 from ddp_perf.core.strategy import Strategy
-from ddp_perf.worker.heartbeat import Phase
-from ddp_perf.worker.steps.plan import StepPlan
+from ddp_perf.worker.report import Phase
+
+# Plans of steps: generators that yield once for each step that they need.
+#
+# What measures steps does not call them, so it can also measure a script, which calls its own.
+
+
+T = TypeVar("T")
+StepPlan = Generator[None, None, T]  # the step that it asks for has run when the yield returns
+
+
+class StepsEndedError(Exception):
+    """The training is over, though a plan needs more steps. It is raised where the plan yields."""
+
+
+def follow_plan(plan: StepPlan[T], step: Callable[[], None]) -> T:
+    """Run ``step`` whenever the plan asks for one, and return what the plan returns.
+
+    What a step raises is raised where the plan yields: the plan may do without that step.
+    """
+    failed: Exception | SystemExit | None = None
+    with contextlib.closing(plan):
+        while True:
+            try:
+                if failed is None:
+                    next(plan)
+                else:
+                    plan.throw(failed)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            failed = None
+            try:
+                step()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 – the plan raises it
+                failed = error
+
+
+# The interface of steps to the timed loop: training iterations, or calls of a collective.
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,3 +131,23 @@ class Training(Steps, Protocol):
         The parameters differ by rank from then on. Only DDP can do it.
         """
         ...
+
+
+# The seeds of a rank's generators of random numbers.
+
+
+_SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
+
+
+def seed_all() -> None:
+    """Set the seed of every generator that the user's code may use.
+
+    The ranks of a session are forks of one server, and would share its state. Another session has
+    another server, and would train on other data.
+    """
+    torch.manual_seed(_SEED)
+    random.seed(_SEED)
+    with contextlib.suppress(ModuleNotFoundError):  # torch runs without it
+        import numpy
+
+        numpy.random.seed(_SEED)  # the generator that most code uses

@@ -1,28 +1,109 @@
-"""The training iteration of a case on one rank."""
+"""The training iteration of a case on one rank, as a CUDA graph or not, with its losses."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
 
 from ddp_perf.core.case import Case
 from ddp_perf.errors import LaunchError
-from ddp_perf.strategies.precision import autocast, grad_scaler
-from ddp_perf.strategies.registry import apply_strategy
-from ddp_perf.strategies.strategy import Fill, Parts
+from ddp_perf.strategies.strategy import Fill, Parts, apply_strategy, autocast, grad_scaler
 from ddp_perf.torch_compat import set_tf32
-from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
-from ddp_perf.worker.steps.losses import Losses
-from ddp_perf.worker.steps.plan import StepPlan, follow_plan
-from ddp_perf.worker.steps.seeds import seed_all
-from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import Batch, BuildContext
+from ddp_perf.worker.report import Phase
+from ddp_perf.worker.steps.protocol import StepPlan, follow_plan, seed_all
+from ddp_perf.workloads.workload import Batch, BuildContext, build_workload
+
+# The forward and backward of a step as one CUDA graph, which the host launches as a whole.
+#
+# This follows torch's notes "CUDA Graphs", section "Usage with DistributedDataParallel": DDP is
+# built, warmed up and captured on one stream that is not the default stream. The optimizer's step
+# is
+# not captured, as those notes advise for GradScaler, so any optimizer can be used.
+
+
+WARM_UPS = 11  # steps: DDP times its first ten by events, which cannot be captured
+
+
+def graph_stream(case: Case, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context for building and training a captured case; an empty one for any other."""
+    if not is_captured(case, device):
+        return nullcontext()
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return torch.cuda.stream(stream)
+
+
+def is_captured(case: Case, device: torch.device) -> bool:
+    """Return whether the step is captured. A gpu case that is counted on a CPU is not."""
+    return case.cuda_graphs and device.type == "cuda"
+
+
+def capture_graph(gradients: Callable[[], None]) -> Callable[[], None]:
+    """Capture ``gradients`` on the current stream, and return a function that replays it.
+
+    No gradient may exist before the capture: the graph must allocate the gradients, and then
+    overwrites them in each replay.
+    """
+    graph = torch.cuda.CUDAGraph()
+    # thread_local, since NCCL's watchdog queries its own events at the same time.
+    with torch.cuda.graph(
+        graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+    ):
+        gradients()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+# The losses of some training steps, kept on the device until the timed steps are over.
+
+
+_LAST = 32  # later steps are not checked for what rounding changes (docs/correctness.md)
+
+
+class Losses:
+    """The losses of steps 1, 2, 4, 8, 16 and 32, counted from the initial parameters.
+
+    The numbers of these steps do not depend on how many warm-ups a launch had. Most of them are
+    early, where rounding has not yet grown. Nothing here waits for the device.
+    """
+
+    def __init__(self, *, last: int = _LAST) -> None:
+        """Keep none after step ``last``."""
+        self._last = last
+        self._micro_steps: list[torch.Tensor] = []
+        self._kept: dict[int, torch.Tensor] = {}
+
+    def begin_step(self) -> None:
+        """Forget the micro-steps of the step before."""
+        self._micro_steps = []
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Add a micro-step's share of the loss, before any scaling for half precision."""
+        self._micro_steps.append(loss.detach())
+
+    def end_step(self, number: int) -> None:
+        """Keep the loss of the step if its number is a power of two up to 32.
+
+        The sum is a copy: the next replay of a CUDA graph overwrites the losses of its micro-steps.
+        """
+        if number <= self._last and number.bit_count() == 1:
+            self._kept[number] = torch.stack(self._micro_steps).sum(dtype=torch.float64)
+
+    def read(self) -> dict[str, float | None]:
+        """Return the losses by step, None for one that is not finite. It waits for the device."""
+        losses = {str(number): loss.item() for number, loss in self._kept.items()}
+        return {number: loss if math.isfinite(loss) else None for number, loss in losses.items()}
+
+
+# The training iteration of a case on one rank.
+
 
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 

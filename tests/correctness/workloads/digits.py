@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from ddp_perf.workloads.batches import batches
-from ddp_perf.workloads.workload import Workload
+from ddp_perf.workloads.workload import Workload, batches
 
 
 def build(context, *, digits, after_steps, accuracy):

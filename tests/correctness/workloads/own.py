@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch.distributed.tensor import DTensor
 
-from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.workload import find_builder
 
 
 def build(context, *, workload, path="", after_steps=0, **model):

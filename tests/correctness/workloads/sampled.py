@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ddp_perf.workloads.batches import Synthetic, batches
-from ddp_perf.workloads.workload import Workload
+from ddp_perf.workloads.workload import Synthetic, Workload, batches
 
 
 class _Numbers(Synthetic):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ddp_perf.worker.timing.warm_up import slowest
+from ddp_perf.worker.timing.timed_steps import slowest
 from ddp_perf.workloads import mlp
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.data import DataOptions
+from ddp_perf.core.subject import DataOptions
 from ddp_perf.workloads import mlp
-from ddp_perf.workloads.batches import Synthetic, batches
+from ddp_perf.workloads.workload import Synthetic, batches
 
 
 def build(context, *, state, pids):

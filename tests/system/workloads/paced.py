@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ddp_perf.worker.timing import witness
+from ddp_perf.worker.timing import clock
 from ddp_perf.workloads import mlp
 
 READING_NS, STEP_NS = 1_000, 1_000_000
@@ -41,7 +41,7 @@ def build(context, *, waits, waiting_rank=0, first=1, last=0):
     waited, numbers = Clock(0.2), itertools.count(1)
     kernel = Path(f"{waits}.{context.rank}")
     kernel.write_text("1 0 1\n", encoding="utf-8")
-    witness._WAITS = kernel
+    clock._WAITS = kernel
 
     def loss(module, batch):
         number = next(numbers)

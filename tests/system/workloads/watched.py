@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddp_perf.torch_compat import flight_recorder_entries
-from ddp_perf.worker.timing import witness
+from ddp_perf.worker.timing import clock
 from ddp_perf.workloads import mlp
 
 
@@ -22,7 +22,7 @@ def build(context, *, notes, width=32, killed_at=None):
     """
     sizes = {"input_dim": width, "hidden_dim": width, "output_dim": width}
     workload = mlp.build(context, **sizes, num_layers=4)
-    witness._WAITS = Path(notes, "none")  # a busy machine adds no steps, so digests compare
+    clock._WAITS = Path(notes, "none")  # a busy machine adds no steps, so digests compare
     file = Path(f"{notes}.{context.rank}")
     file.write_text("", encoding="utf-8")
     step = {"number": 0}

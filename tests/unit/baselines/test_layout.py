@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.baselines.layout import from_file, to_file
 from ddp_perf.baselines.save import NewSession, merge
+from ddp_perf.baselines.store import from_file, to_file
 from ddp_perf.core.verdict import Outcome
 from tests.builders import (
     make_baseline,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.stats.plausibility import audit_table
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from tests.builders import make_gpu_machine

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.exact import judge_structure
 from ddp_perf.work.store import WorkStore

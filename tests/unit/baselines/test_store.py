@@ -11,7 +11,7 @@ import filelock
 import msgspec
 import pytest
 
-from ddp_perf.baselines import writing as writing_module
+from ddp_perf.baselines import store as writing_module
 from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
 from ddp_perf.core.baseline import CaseStructure, Rebaseline, StructureBaseline
 from ddp_perf.core.verdict import Outcome

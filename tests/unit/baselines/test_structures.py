@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import NewSession
-from ddp_perf.baselines.structures import known_structure, merge_structures
+from ddp_perf.baselines.save import NewSession, known_structure, merge_structures
 from ddp_perf.core.baseline import CaseStructure
 from tests.builders import (
     make_baseline,

@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.baselines.save import NewSession, merge
-from ddp_perf.baselines.thin import INFORMING, NEWEST, thin
-from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.baselines.save import INFORMING, NEWEST, NewSession, merge, thin
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Rebaseline, Session
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
-from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from tests.builders import (
     make_baseline,

@@ -7,8 +7,8 @@ import functools
 
 import pytest
 
-from ddp_perf.baselines.thin import INFORMING, NEWEST
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.baselines.save import INFORMING, NEWEST
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from tests import years
 from tests.years import DAYS, append_day, date_of
 

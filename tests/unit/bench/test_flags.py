@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.bench.flags import benchmark_case, make_parser, parse_flags
-from ddp_perf.bench.position import Position
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.bench.flags import Position, benchmark_case, make_parser, parse_flags
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.errors import ConfigError
 from tests.projects import REPOSITORY
 

@@ -8,8 +8,8 @@ import pytest
 from torch.distributed import HashStore
 
 from ddp_perf.bench import launch
+from ddp_perf.bench.flags import Position
 from ddp_perf.bench.launch import Meeting, gpu_index, run_as_rank
-from ddp_perf.bench.position import Position
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.errors import LaunchError
 from tests.builders import make_case, make_gpu_machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.bench.position import Position, position_of, position_on
+from ddp_perf.bench.flags import Position, position_of, position_on
 from ddp_perf.errors import LaunchError
 
 TORCHRUN = {

@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import Collective
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import (
     make_cases,
     make_environment,

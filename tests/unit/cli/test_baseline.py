@@ -14,7 +14,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import (
     LOSSES,
     make_baseline,

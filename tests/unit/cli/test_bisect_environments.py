@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.duel.environments.sides import parse_environment, prepare_environment
+from ddp_perf.duel.environments.run import parse_environment, prepare_environment
 
 PYTHON = f"python:{sys.executable}"
 

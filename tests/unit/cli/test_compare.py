@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.save import Refused
 from ddp_perf.cli.app import app
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.session.results_file import write_results
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.session.result import write_results
 from tests.builders import (
     LOSSES,
     make_cases,

@@ -14,7 +14,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.scaling.machines import UNNAMED
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import (
     make_baseline,
     make_cases,

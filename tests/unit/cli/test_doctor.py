@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import ddp_perf.cli.inspect as command
 from ddp_perf.cli.app import app
 from ddp_perf.errors import LaunchError
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.system.host.host import HostState
 from tests.builders import RUNTIME, FakeLauncher, make_gpu_machine
 from tests.recordings import RecordedReader
 

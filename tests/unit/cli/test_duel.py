@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
 from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.result_file import read_duel
+from ddp_perf.duel.values import read_duel
 from ddp_perf.errors import LaunchError, ResultsError
-from ddp_perf.report.duel.directory import write_duel_report
+from ddp_perf.report.directory import write_duel_report
 from tests.builders import SUITE, make_capacity
 from tests.unit.duel.played_sides import Clock, PlayedSide, make_prepared
 

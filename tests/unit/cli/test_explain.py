@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import (
     make_cases,
     make_collectives,

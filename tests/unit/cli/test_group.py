@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.errors import ExitCode
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
 from ddp_perf.history.store import HistoryStore
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.audits import make_audit
 from tests.builders import make_case, make_measurement, make_result
 from tests.recorded_sessions import make_recorded_session, stepped

@@ -10,9 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.loading import Overrides, load_cases, suite_schema
 from ddp_perf.core.metric import EXACT, METRICS
 from tests.projects import REPOSITORY
 

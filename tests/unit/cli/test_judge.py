@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
-from ddp_perf.core.session import Session
+from ddp_perf.core.baseline import Session
 from ddp_perf.report.terminal.judged_series import SeriesFile
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import (
     make_acknowledgement,
     make_baseline,

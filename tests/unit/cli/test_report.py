@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.result import write_results
 from tests.builders import make_hostile_result
 from tests.reports import make_suite_result
 

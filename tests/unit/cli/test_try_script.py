@@ -11,11 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.cli.ending import TerminatedError
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.cli.command import TerminatedError
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import ScriptFacts
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.builders import (
     FakeLauncher,
     make_capacity,

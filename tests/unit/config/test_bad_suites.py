@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import load_cases, load_suite
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases, load_suite
 from ddp_perf.errors import ConfigError
 
 

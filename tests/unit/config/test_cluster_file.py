@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.config.cluster_file import read_cluster_file
-from ddp_perf.core.cluster import Cluster, check_cluster
+from ddp_perf.core.environment import Cluster, check_cluster
 from ddp_perf.errors import ConfigError
 from tests.projects import REPOSITORY
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from ddp_perf.config.loading import load_cases, load_suite
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases, load_suite
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError
 from tests.builders import COLLECTIVES, make_collectives

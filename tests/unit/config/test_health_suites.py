@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.target import targets_on
-from ddp_perf.stats.audit.link_peak import link_peak
 from ddp_perf.stats.hardware import memory_bandwidth, peak_flops
+from ddp_perf.stats.plausibility import link_peak
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from tests.builders import make_gpu_machine
 

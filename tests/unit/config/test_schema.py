@@ -9,14 +9,17 @@ import jsonschema
 import msgspec
 import pytest
 
-from ddp_perf.config.collectives import CollectivesSuite, CollectiveTolerances
-from ddp_perf.config.schema import suite_schema
-from ddp_perf.config.scripts import ScriptSuite, ScriptTolerances
-from ddp_perf.config.suite import Suite
+from ddp_perf.config.loading import suite_schema
+from ddp_perf.config.suite import (
+    CollectivesSuite,
+    CollectiveTolerances,
+    ScriptSuite,
+    ScriptTolerances,
+    Suite,
+)
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
-from ddp_perf.core.subject import MODELS
+from ddp_perf.core.subject import MODELS, DataOptions
 from tests.builders import COLLECTIVES, SCRIPTS, SUITE
 
 HOOKS = get_args(AnyCommHook)

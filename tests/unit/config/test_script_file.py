@@ -11,7 +11,7 @@ from ddp_perf.config.script_file import (
     suite_of_script,
     suite_text,
 )
-from ddp_perf.config.scripts import script_run
+from ddp_perf.config.suite import script_run
 from ddp_perf.errors import ConfigError
 
 FIELDS = {

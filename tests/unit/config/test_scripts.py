@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError
 from tests.builders import SUITE

@@ -10,15 +10,12 @@ from typing import get_args
 
 import pytest
 
+from ddp_perf.baselines.save import known_structure
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.baselines.structures import known_structure
-from ddp_perf.config.loading import find_suites, load_cases, load_suite
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite, suite_schema
 from ddp_perf.config.suite import GlobalBatches
-from ddp_perf.core.collective import CollectiveKind, parse_size
-from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
+from ddp_perf.core.subject import CollectiveKind, DataOptions, parse_size
 from ddp_perf.core.target import targets_on
 from ddp_perf.session.measure.nights import plan_night
 from ddp_perf.session.measure.rounds import launches_s, session_length

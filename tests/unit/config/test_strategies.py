@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.strategy import (
     DdpOptions,
     FsdpOptions,

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.loading import Overrides, load_cases, suite_schema
 from ddp_perf.core.strategy import DdpOptions, FsdpOptions, PowerSgdHook
 from ddp_perf.errors import ConfigError
 from tests.builders import make_cases

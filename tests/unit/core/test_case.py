@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from ddp_perf.core.case import Case, Tolerances
-from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import (
     Bf16Hook,
     DdpOptions,
@@ -15,6 +14,7 @@ from ddp_perf.core.strategy import (
     PostLocalSgdHook,
     TopKHook,
 )
+from ddp_perf.core.subject import DataOptions
 from tests.builders import make_case, make_cases, make_collectives, make_failure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.cluster import Cluster, check_cluster
+from ddp_perf.core.environment import Cluster, check_cluster
 from ddp_perf.errors import ConfigError
 
 EACH = {"each_node": True}

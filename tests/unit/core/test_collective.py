@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.collective import calls_of, parse_size, size_text
+from ddp_perf.core.subject import calls_of, parse_size, size_text
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import typer.main
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.core.exit_code import ExitCode
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.conclusion import conclude
+from ddp_perf.errors import ExitCode
+from ddp_perf.session.result import conclude
 from tests.builders import make_case, make_finding
 from tests.projects import REPOSITORY
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.launch import Collective, waited_long
+from ddp_perf.core.launch import Collective, RankConditions, waited_long
 from tests.builders import make_case, make_launch, make_rank_result, make_structure
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.baseline import Rebaseline
-from ddp_perf.core.metric_history import by_half_day
+from ddp_perf.core.baseline import Rebaseline, by_half_day
 from ddp_perf.core.verdict import Outcome
 from tests.builders import make_case, make_case_baseline, make_session
 

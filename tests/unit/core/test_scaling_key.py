@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddp_perf.core.case import Scalar
-from ddp_perf.core.scaling_key import (
+from ddp_perf.core.case import (
     RANKS_AND_STRATEGY,
+    Scalar,
     curve_label,
     layout_curves,
     samples_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.secrets import is_secret_name, without_passwords
+from ddp_perf.core.environment import is_secret_name, without_passwords
 
 
 @pytest.mark.parametrize(

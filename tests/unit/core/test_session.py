@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from ddp_perf.core.session import are_apart
+from ddp_perf.core.baseline import are_apart
 
 START = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.core.explanation import Delta
 from ddp_perf.core.launch import Collective
+from ddp_perf.core.verdict import Delta
 from ddp_perf.diagnose.causes import Evidence, find_causes
-from ddp_perf.stats.step.attribution import attribute
+from ddp_perf.stats.step_change import attribute
 from tests.builders import make_structure
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)

@@ -7,7 +7,7 @@ import random
 import sys
 from pathlib import Path
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.cases import MatchedCases
 from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.run import DuelRequest, run_duel

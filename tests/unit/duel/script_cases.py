@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.scripts import ScriptSuite
+from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.case import Case
 
 SCRIPT_SUITE = {

@@ -8,7 +8,7 @@ import yaml
 
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.duel.cases import match_cases
-from ddp_perf.duel.conditions import option_differences
+from ddp_perf.duel.open_sides import option_differences
 from ddp_perf.errors import ConfigError, GpuError
 from tests.builders import SUITE, make_capacity, make_scripts
 from tests.unit.duel.played_sides import make_prepared

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from ddp_perf.duel.changed_files import changed_files, merge_base, repository_root
+from ddp_perf.duel.touched import changed_files, merge_base, repository_root
 from ddp_perf.errors import SideError
 
 

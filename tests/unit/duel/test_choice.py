@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import find_suites, load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.duel.cases import MatchedCases
-from ddp_perf.duel.choice import choice_text, choose_cases, default_budget_s, stored_launch_s
+from ddp_perf.duel.run import choice_text, choose_cases, default_budget_s, stored_launch_s
 from ddp_perf.duel.values import MissingSide, SideCase
 from tests.builders import make_capacity, make_case, make_cases, make_gpu_machine
 

@@ -7,8 +7,7 @@ import sys
 
 import msgspec
 
-from ddp_perf.duel.conditions import differences, option_differences, side_conditions
-from ddp_perf.duel.open_sides import OpenSide
+from ddp_perf.duel.open_sides import OpenSide, differences, option_differences, side_conditions
 from ddp_perf.duel.values import SideCase
 from tests.builders import FakeLauncher, make_capacity, make_case
 from tests.duels import make_conditions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.edits import WatchedTree
+from ddp_perf.duel.run import WatchedTree
 from ddp_perf.duel.values import Side, SideCase
 from ddp_perf.errors import SideError
 from tests.builders import make_case

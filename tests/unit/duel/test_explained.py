@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.launch import Collective
-from ddp_perf.duel.explained import explain_slower, structure_difference
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.case_run import explain_slower, structure_difference
 from ddp_perf.duel.values import CaseDuel, Pair, SideCase
 from tests.builders import make_case, make_environment, make_launch, make_probe, make_structure
 

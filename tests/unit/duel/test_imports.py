@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.imports import files_of_script, imported_files
+from ddp_perf.duel.touched import files_of_script, imported_files
 from tests.unit.duel.script_cases import make_script_case
 
 

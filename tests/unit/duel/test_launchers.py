@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.duel.launchers import side_launcher
+from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError
 

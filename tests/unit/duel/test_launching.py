@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ddp_perf.duel.launching import Turn, launch_turns
+from ddp_perf.duel.open_sides import Turn, launch_turns
 from tests.builders import FakeLauncher, make_case
 
 

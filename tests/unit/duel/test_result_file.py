@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.result_file import read_duel, result_path, write_duel
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.values import read_duel, result_path, write_duel
 from ddp_perf.errors import ResultsError
 from tests.duels import make_case_duel, make_duel
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.subject import PACKAGES
-from ddp_perf.duel import sources as sources_module
-from ddp_perf.duel.sources import packages_of, sources_of
+from ddp_perf.duel import touched as sources_module
+from ddp_perf.duel.touched import packages_of, sources_of
 from tests.builders import make_case
 from tests.projects import TINY
 from tests.unit.duel.script_cases import make_script_case

@@ -6,8 +6,7 @@ import contextlib
 
 import pytest
 
-from ddp_perf.history.database import Database
-from ddp_perf.history.store import HistoryStore
+from ddp_perf.history.store import Database, HistoryStore
 from tests.databases import KINDS, empty_database
 
 

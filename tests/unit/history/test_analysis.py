@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.analysis import case_history, newest_work
+from ddp_perf.history.trend import case_history, newest_work
 from tests.builders import make_case
 from tests.recorded_sessions import make_series, stepped
 

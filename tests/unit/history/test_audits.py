@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.audits import audit_lines, audit_sentence
+from ddp_perf.history.text import audit_lines, audit_sentence
 from tests.audits import make_audit
 
 KEY = "audits of the gate on cpu-some-2c-host"

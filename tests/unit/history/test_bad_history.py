@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy
 
 from ddp_perf.errors import HistoryError
-from ddp_perf.history.database import Database
-from ddp_perf.history.store import HistoryStore
+from ddp_perf.history.store import Database, HistoryStore
 from tests.builders import make_case
 from tests.databases import database_of_encoding, empty_database, make_read_only
 from tests.recorded_sessions import make_recorded_session

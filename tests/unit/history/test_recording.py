@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.recording import record_of
+from ddp_perf.history.records import record_of
 from tests.builders import (
     make_case,
     make_cases,

@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.history.piecewise_fit import Move, fit, split_gain
-from ddp_perf.history.segmentation import (
+from ddp_perf.history.trend import (
     LEAST_LEVEL,
     SD_EFFICIENCY,
+    Move,
     cut,
     find_moves,
+    fit,
     median_of_three,
     noise_sd,
     residual_sd,
+    split_gain,
 )
 
 

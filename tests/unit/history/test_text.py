@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.analysis import case_history
 from ddp_perf.history.plot import history_figure, write_history_plot
 from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
+from ddp_perf.history.trend import case_history
 from tests.recorded_sessions import make_series, stepped
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.history.segmentation import residual_sd
-from ddp_perf.history.trend import find_trend
-from ddp_perf.stats.rule.session_variance import session_correlation
+from ddp_perf.history.trend import find_trend, residual_sd
+from ddp_perf.stats.rule.levels import session_correlation
 
 
 def values(seed=1, sessions=60, sd=0.008, drift=0.0, step=0.0, at=40):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.launch.brought import contents
+from ddp_perf.launch.launcher import contents
 
 
 def test_only_the_files_of_ranks_are_brought(tmp_path):

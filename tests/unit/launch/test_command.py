@@ -12,12 +12,10 @@ import msgspec
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch import relay_process
-from ddp_perf.launch.command import CommandLauncher, command_words
-from ddp_perf.launch.environment import package_directory
-from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch import command
+from ddp_perf.launch.command import CommandLauncher, RelayProcess, command_words
+from ddp_perf.launch.launcher import Runtime, package_directory
 from ddp_perf.launch.protocol import PROTOCOL, RelayAnswer
-from ddp_perf.launch.relay_process import RelayProcess
 from tests.packages import copied_package
 
 RELAY = ["python3", "-m", "ddp_perf.launch.relay"]
@@ -127,8 +125,8 @@ def test_a_command_that_closes_the_standard_input():
 
 
 def test_a_command_that_never_answers_is_ended(monkeypatch):
-    monkeypatch.setattr(relay_process, "START_S", 0.5)
-    monkeypatch.setattr(relay_process, "_GOODBYE_S", 0.5)
+    monkeypatch.setattr(command, "START_S", 0.5)
+    monkeypatch.setattr(command, "_GOODBYE_S", 0.5)
 
     said = refusal("sh -c 'echo pulling >&2; exec sleep 600' {command}")
 
@@ -171,7 +169,7 @@ def test_a_relay_whose_end_was_interrupted_is_ended_by_the_next_call(monkeypatch
 ONE_ANSWER = """
 import sys
 from pathlib import Path
-from ddp_perf.launch.frames import framed
+from ddp_perf.launch.protocol import framed
 from ddp_perf.launch.protocol import own_hello
 
 sys.stdin.readline()
@@ -210,7 +208,7 @@ def test_the_parts_of_a_long_answer_are_signs_of_life(answered, monkeypatch):
         beats_after.append(beats())
         return True
 
-    monkeypatch.setattr(relay_process, "beats_until", wait_for_answer)
+    monkeypatch.setattr(command, "beats_until", wait_for_answer)
     runtime = Runtime(python="3", torch="2", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
     traces = {"rank0.json.gz": os.urandom(2**20)}

@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.environment import server_environment
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import server_environment
 from tests.builders import make_case
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.launch import frames
-from ddp_perf.launch.frames import framed, is_framed, unframed
+from ddp_perf.launch import protocol
+from ddp_perf.launch.protocol import framed, is_framed, unframed
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\n ddp-perf-outcome ", b"{}" * 10**5])
@@ -27,7 +27,7 @@ def test_a_part_of_a_message_is_told_from_other_text():
 
 
 def test_a_message_that_unpacks_to_more_than_the_limit_is_none(monkeypatch):
-    monkeypatch.setattr(frames, "_MOST", 1000)
+    monkeypatch.setattr(protocol, "_MOST", 1000)
 
     assert unframed(framed(b"0" * 1000)) == b"0" * 1000
     assert unframed(framed(b"0" * 1001)) is None

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ddp_perf.launch.pulse import Pulse, open_pulse_memory
+from ddp_perf.launch.protocol import Pulse, open_pulse_memory
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.launch import scratch as scratch_module
-from ddp_perf.launch.scratch import ScratchDirectory
+from ddp_perf.launch import launcher as scratch_module
+from ddp_perf.launch.launcher import ScratchDirectory
 
 _HOLDER = """
-from ddp_perf.launch.scratch import ScratchDirectory
+from ddp_perf.launch.launcher import ScratchDirectory
 scratch = ScratchDirectory()
 (scratch.path / "server.out").write_text("what a server said")
 print(scratch.path, flush=True)

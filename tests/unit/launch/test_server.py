@@ -35,7 +35,7 @@ def test_this_process_has_not_opened_cuda():
 def test_what_a_server_imports_before_its_preload_leaves_the_compiler_alone():
     """With a torch for CUDA the import of the compiler may ask for a device."""
     code = (
-        "import sys, ddp_perf.launch.supervisor.supervise, ddp_perf.workloads.registry;"
+        "import sys, ddp_perf.launch.supervisor.supervise, ddp_perf.workloads.workload;"
         " sys.exit('torch._dynamo' in sys.modules)"
     )
 

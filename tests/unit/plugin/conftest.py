@@ -10,13 +10,12 @@ import pytest
 
 import tests.late_imports  # noqa: F401
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.duel import sources
+from ddp_perf.duel import touched
 from ddp_perf.plugin import session as plugin_session
-from ddp_perf.session.measure import launchers, machine
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.measure import machine
+from ddp_perf.session.result import read_results
 from tests.builders import (
     FakeLauncher,
     make_baseline,
@@ -152,8 +151,8 @@ def project(pytester, monkeypatch):
         project.launchers.append(Launcher(lambda request: project.answer(request)))
         return project.launchers[-1]
 
-    monkeypatch.setattr(launchers, "ForkserverLauncher", launcher)
-    monkeypatch.setattr(sources, "versions_behind", versions_once)
+    monkeypatch.setattr(machine, "ForkserverLauncher", launcher)
+    monkeypatch.setattr(touched, "versions_behind", versions_once)
     monkeypatch.setattr(plugin_session, "find_capacity", lambda: project.capacity)
     monkeypatch.setattr(machine, "machine_lease", lambda **_: contextlib.nullcontext())
     return project

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.report.next_step import Status
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.verdicts import Status
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.builders import make_failure, make_launch
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"

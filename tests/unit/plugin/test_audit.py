@@ -12,10 +12,10 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.history.store import HistoryStore
-from ddp_perf.session.audit import draw
-from ddp_perf.session.audit.draw import HiddenSlowDown
+from ddp_perf.session import gate_audit
+from ddp_perf.session.gate_audit import HiddenSlowDown
 from ddp_perf.settle import settling
-from ddp_perf.system.code_state import tree_of
+from ddp_perf.system.git import tree_of
 from tests.builders import make_failure, make_launch
 from tests.repositories import Repository
 from tests.unit.duel.played_sides import PlayedSide, make_prepared
@@ -44,7 +44,7 @@ def audited(project, monkeypatch):
     def hide(size):
         (two,) = [case for case in project.cases() if case.id == TWO]
         hidden = HiddenSlowDown(case=two, size=size, seed=42)
-        monkeypatch.setattr(draw, "draw_slow_down", lambda results: hidden)
+        monkeypatch.setattr(gate_audit, "draw_slow_down", lambda results: hidden)
         return project
 
     return hide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.plugin.clock import WorkerClock
+from ddp_perf.plugin.fixtures import WorkerClock
 from tests.builders import make_case, make_launch
 
 

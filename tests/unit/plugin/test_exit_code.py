@@ -8,10 +8,9 @@ import signal
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.errors import LeaseError
-from ddp_perf.session.results_file import read_results
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.errors import ExitCode, LeaseError
+from ddp_perf.session.result import read_results
 from ddp_perf.session.store_baseline import promote
 from tests.builders import make_failure, make_launch
 

@@ -10,11 +10,9 @@ from sqlalchemy import select
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history import store as store_module
-from ddp_perf.history.database import Database
-from ddp_perf.history.store import HistoryStore
-from ddp_perf.history.tables import SESSIONS
+from ddp_perf.history.store import SESSIONS, Database, HistoryStore
 from ddp_perf.plugin.outputs import HistoryLog
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.builders import make_case, make_measurement, make_result
 from tests.databases import KINDS, empty_database, make_read_only
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.errors import ExitCode
 from tests.builders import (
     CPU_S,
     make_acknowledgement,

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from ddp_perf.history.recording import record_of
+from ddp_perf.history.records import record_of
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.plugin.outputs import ReportWriter
 from tests.reports import TWO, make_suite_result

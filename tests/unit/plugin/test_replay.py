@@ -7,8 +7,8 @@ import json
 import msgspec
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.errors import ExitCode
+from ddp_perf.session.result import read_results, write_results
 from tests.builders import make_capacity, make_failure, make_gpu_machine
 from tests.projects import TINY
 

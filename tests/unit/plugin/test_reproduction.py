@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.plugin.reproduction import WORK, commands, counting_command, session_command
+from ddp_perf.plugin.items import WORK, commands, counting_command, session_command
 from tests.builders import make_case
 
 CASE = make_case()

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.errors import LaunchError
+from ddp_perf.errors import ExitCode, LaunchError
 from ddp_perf.session.gate.judge_suite import judge_suite
 from ddp_perf.session.measure import suite as measured_suite
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.builders import make_failure, make_launch, make_probe
 from tests.projects import TINY
 

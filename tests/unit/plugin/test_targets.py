@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.verdict import Outcome
 from tests.builders import make_acknowledgement, make_launch
 from tests.projects import TINY

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.culprit import Culprit
-from ddp_perf.render.culprits import culprit_text
+from ddp_perf.core.verdict import Culprit
+from ddp_perf.render.units import culprit_text
 
 
 def make_culprit(**changes):

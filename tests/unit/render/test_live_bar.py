@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ddp_perf.render.live_bar import LiveBar
+from ddp_perf.render.tables import LiveBar
 from tests.terminals import Screen
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.directory import PAGE, write_report
+from ddp_perf.report.next_step import Status
 from ddp_perf.report.source import curve_for
-from ddp_perf.report.verdicts import Status
-from ddp_perf.selftest.text import selftest_json
+from ddp_perf.selftest.curve import selftest_json
 from ddp_perf.selftest.trials import power_curve
-from ddp_perf.session.results_file import read_results
+from ddp_perf.session.result import read_results
 from tests.builders import (
     make_case,
     make_collectives,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.in_words import in_words
+from ddp_perf.report.rows import in_words
 from tests.builders import make_case, make_finding, make_measurement, make_result
 
 CASE = make_case()

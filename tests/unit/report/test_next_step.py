@@ -7,12 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from ddp_perf.baselines.save import Refused, Saved
-from ddp_perf.core.culprit import Culprit
-from ddp_perf.core.settled import Settled
 from ddp_perf.core.target import Target
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.next_step import NextStep, next_step, step_after
-from ddp_perf.report.verdicts import Status, status_of
+from ddp_perf.core.verdict import Culprit, Outcome, Settled
+from ddp_perf.report.next_step import NextStep, Status, next_step, status_of, step_after
 from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
 
 ONE, TWO = make_cases()

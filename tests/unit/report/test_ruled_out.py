@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.ruled_out import ruled_out_lines
+from ddp_perf.report.rows import ruled_out_lines
 from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
 
 CASES = make_cases(batch_sizes=[64, 128])

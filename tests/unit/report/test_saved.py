@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.rows import report_summary
-from ddp_perf.report.saved import saving_notes
+from ddp_perf.report.rows import report_summary, saving_notes
 from tests.builders import make_cases, make_finding, make_measurement, make_result
 
 ONE, TWO = make_cases()

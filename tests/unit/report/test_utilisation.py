@@ -8,15 +8,13 @@ import io
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ddp_perf.core.utilisation import GpuTraffic, NetworkUse, RdmaUse
+from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
 from ddp_perf.report.figures import utilisation_table
-from ddp_perf.report.files.exporters import prometheus_text
-from ddp_perf.report.files.performance_report import performance_report
-from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.files.exporters import performance_report, prometheus_text, summary_csv
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.utilisation import rank_utilisation_lines, utilisation_lines
-from ddp_perf.stats.utilisation import utilisation_figures
+from ddp_perf.report.terminal.text import rank_utilisation_lines, utilisation_lines
+from ddp_perf.stats.summary import utilisation_figures
 from tests.builders import (
     make_cases,
     make_environment,

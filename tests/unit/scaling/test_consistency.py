@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.scaling.consistency import BatchOverhead, contradiction
+from ddp_perf.scaling.curves import BatchOverhead, contradiction
 
 SECONDS = st.floats(0, 1)
 

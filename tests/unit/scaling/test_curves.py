@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.launch import Collective, Unit
+from ddp_perf.core.launch import Collective, RankConditions, Unit
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.scaling.curves import measured_series, published_series, stored_series
-from ddp_perf.scaling.points import STRONG_ERROR
+from ddp_perf.scaling.laws import STRONG_ERROR
 from tests.builders import (
     make_baseline,
     make_case_baseline,

@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from ddp_perf.scaling import fit as fit_module
 from ddp_perf.scaling.fit import Band, fit_laws
-from ddp_perf.scaling.laws import alpha_beta, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import STRONG_ERROR, UNSTATED_ERROR, ScalingPoint
-from ddp_perf.scaling.shape import unknown_shape
-from ddp_perf.stats.link.model import Link, flat
+from ddp_perf.scaling.laws import (
+    STRONG_ERROR,
+    UNSTATED_ERROR,
+    ScalingPoint,
+    alpha_beta,
+    alpha_beta_laws,
+    amdahl,
+    unknown_shape,
+)
+from ddp_perf.stats.alpha_beta import Link, flat
 
 WHOLE = unknown_shape("ddp")
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))

@@ -15,9 +15,11 @@ from ddp_perf.scaling.laws import (
     alpha_beta_laws,
     amdahl,
     amdahl_limit,
+    ddp_shape,
+    in_buckets,
+    unknown_shape,
 )
-from ddp_perf.scaling.shape import ddp_shape, in_buckets, unknown_shape
-from ddp_perf.stats.link.model import Link, Topology, flat
+from ddp_perf.stats.alpha_beta import Link, Topology, flat
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 RANKS = st.integers(1, 100_000)

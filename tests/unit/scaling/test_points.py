@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ddp_perf.scaling.points import (
+from ddp_perf.scaling.laws import (
     UNSTATED_ERROR,
     ScalingPoint,
     first_invalid_point,

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.scaling.laws import alpha_beta
-from ddp_perf.scaling.shape import (
+from ddp_perf.scaling.laws import (
     BACKWARD_SHARE,
     Exchange,
+    alpha_beta,
     ddp_shape,
     fsdp_exchanges,
     fsdp_shape,
     in_buckets,
     unknown_shape,
 )
-from ddp_perf.stats.link.model import Link, flat, ring_s
+from ddp_perf.stats.alpha_beta import Link, flat, ring_s
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 

@@ -7,9 +7,9 @@ import json
 import msgspec
 import pytest
 
+from ddp_perf.scaling.fit import parse_change
 from ddp_perf.scaling.prediction import predict_all
 from ddp_perf.scaling.text import prediction_json, prediction_text
-from ddp_perf.scaling.what_if import parse_change
 from tests.unit.scaling.test_prediction import STRONG, make_request, make_series
 
 SERIES = make_series()

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.scaling.fit import Nodes, ScalingFit
-from ddp_perf.scaling.laws import alpha_beta_laws
-from ddp_perf.scaling.shape import MIB, ddp_shape, in_buckets, unknown_shape
-from ddp_perf.scaling.what_if import (
+from ddp_perf.scaling.fit import (
+    Nodes,
+    ScalingFit,
     StepTerms,
     default_changes,
     gain,
     obstacle,
     parse_change,
 )
-from ddp_perf.stats.link.model import Link, flat
+from ddp_perf.scaling.laws import MIB, alpha_beta_laws, ddp_shape, in_buckets, unknown_shape
+from ddp_perf.stats.alpha_beta import Link, flat
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 MB_4 = 4.0 * MIB

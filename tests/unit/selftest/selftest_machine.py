@@ -10,8 +10,7 @@ import numpy as np
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.selftest.launches import SelftestRequest, percent_of
-from ddp_perf.selftest.log import TimedLaunch
+from ddp_perf.selftest.trials import SelftestRequest, TimedLaunch, percent_of
 from tests.builders import CPU_S, make_case, make_launch
 
 STEP_S = 0.02

@@ -9,9 +9,14 @@ from collections import Counter
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.selftest.launches import PERCENTS, launches_for, percent_of, run_selftest
-from ddp_perf.selftest.log import SelftestLog
-from ddp_perf.selftest.trials import power_curve
+from ddp_perf.selftest.trials import (
+    PERCENTS,
+    SelftestLog,
+    launches_for,
+    percent_of,
+    power_curve,
+    run_selftest,
+)
 from tests.builders import FakeLauncher, make_environment, make_failure
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
 
@@ -61,7 +66,7 @@ class Run:
         self.told = []
         self.launcher = None
         self._launch_s = launch_s
-        monkeypatch.setattr("ddp_perf.selftest.launches.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("ddp_perf.selftest.trials.time.monotonic", lambda: self.now)
 
     def __call__(self, answer=None, *, budget_s=math.inf):
         """Return the failure, if any, and all launches of the log."""

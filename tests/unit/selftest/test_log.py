@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ddp_perf.errors import ResultsError
-from ddp_perf.selftest.log import SelftestLog, conditions_of
+from ddp_perf.selftest.trials import SelftestLog, conditions_of
 from tests.builders import make_case, make_environment
 from tests.unit.selftest.selftest_machine import make_timed_launch
 

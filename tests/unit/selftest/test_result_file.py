@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.errors import ResultsError
-from ddp_perf.selftest.result_file import read_power_curve
-from ddp_perf.selftest.text import selftest_json
+from ddp_perf.selftest.curve import read_power_curve, selftest_json
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import make_environment
 from tests.unit.selftest.selftest_machine import Machine, make_request

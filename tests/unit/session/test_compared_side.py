@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.compared_side import ComparedSession, one_side
+from ddp_perf.session.compare_sessions import ComparedSession, one_side
 from tests.builders import make_cases, make_environment, make_failure, make_measurement, make_result
 
 ONE, TWO = make_cases()

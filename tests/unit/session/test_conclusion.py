@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.conclusion import Conclusion, conclude
+from ddp_perf.session.result import Conclusion, conclude
 from tests.builders import make_acknowledgement, make_cases, make_finding
 
 ONE, TWO = make_cases()

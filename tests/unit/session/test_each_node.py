@@ -6,10 +6,9 @@ import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.compare_sessions import compare_sessions
-from ddp_perf.session.compared_side import ComparedSession, one_side
+from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions, one_side
 from ddp_perf.session.gate.judge_again import judge_again
-from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.session.result import read_results, write_results
 from tests import fleets
 from tests.fleets import ONE, TWO, Fleet, bad_nodes, names, of_code
 from tests.suites import one_session_a_day

@@ -9,7 +9,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again, with_tolerances
 from ddp_perf.session.judge_results import RecordedSession, judge_results, sessions_before
-from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.session.result import read_results, write_results
 from ddp_perf.session.store_baseline import append
 from tests.builders import FakeLauncher, make_acknowledgement, make_cases, make_failure, make_launch
 from tests.suites import make_bench, measure_suite, one_session_a_day

@@ -11,10 +11,9 @@ import pytest
 
 from ddp_perf.baselines.save import Saved
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.explanation import Delta, Explanation
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import Delta, Explanation, Outcome
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.results_file import ResultsFile, read_results, results_schema, write_results
+from ddp_perf.session.result import ResultsFile, read_results, results_schema, write_results
 from tests.builders import (
     make_baseline,
     make_case,

@@ -7,15 +7,13 @@ import contextlib
 import msgspec
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.session import Session
+from ddp_perf.config.loading import Overrides, load_cases
+from ddp_perf.core.baseline import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.open_sides import OpenSide
-from ddp_perf.duel.sources import Project
-from ddp_perf.settle.search import find_culprit
-from ddp_perf.settle.settling import SettleRequest, Settling
-from ddp_perf.system.code_state import read_code_state
+from ddp_perf.duel.touched import Project
+from ddp_perf.settle.settling import SettleRequest, Settling, find_culprit
+from ddp_perf.system.git import read_code_state
 from tests.builders import (
     make_baseline,
     make_capacity,

@@ -7,11 +7,10 @@ import time
 
 import pytest
 
-from ddp_perf.core.culprit import Culprit
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import Culprit, Outcome
 from ddp_perf.errors import SideError
-from ddp_perf.settle.search import find_culprit, is_searchable
+from ddp_perf.settle.settling import find_culprit, is_searchable
 from tests.builders import make_capacity, make_environment
 from tests.unit.duel.played_sides import PlayedSide
 

@@ -11,7 +11,7 @@ from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.run import run_duel
 from ddp_perf.errors import SideError
-from ddp_perf.session.measure.second_stage import in_second_stage
+from ddp_perf.session.measure.storable import in_second_stage
 from ddp_perf.settle import settling
 from tests.unit.duel.played_sides import PlayedSide
 from tests.unit.settle.settled_project import finding

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.duel.room import FIRST_LOOK, MARGIN
-from ddp_perf.settle.references import Changed, Reference
-from ddp_perf.settle.suspects import SERVERS_S, Suspect, fitting
-from ddp_perf.system.code_state import CodeState
+from ddp_perf.duel.run import FIRST_LOOK, MARGIN
+from ddp_perf.settle.references import SERVERS_S, Changed, Reference, Suspect, fitting
+from ddp_perf.system.git import CodeState
 from tests.builders import make_case, make_environment
 
 

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.measurement import Known
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.duel.figures import figures_of
+from ddp_perf.core.verdict import DuelOutcome, Outcome
+from ddp_perf.duel.case_run import figures_of
 from ddp_perf.settle.references import Changed, Reference
-from ddp_perf.settle.verdicts import (
+from ddp_perf.settle.settled_suite import (
     is_settleable,
     machine_texts,
     settled_verdicts,
     suspicion_of,
     unchanged_verdict,
 )
-from ddp_perf.system.code_state import CodeState
+from ddp_perf.system.git import CodeState
 from tests.builders import make_acknowledgement, make_case, make_environment, make_finding
 from tests.duels import make_case_duel, make_metric_duel, make_pairs
 

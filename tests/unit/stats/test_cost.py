@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.stats.cost import best_within, cost_of, priced, training
+from ddp_perf.stats.hardware import best_within, cost_of, priced, training
 
 PRICE = 3.0
 # GPUs: hours to 90 epochs, cost, cost efficiency, as printed.

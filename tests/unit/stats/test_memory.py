@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.memory import layers_of, rank_memory
+from ddp_perf.stats.hardware import layers_of, rank_memory
 
 PSI = 7e9
 GB = 1e9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.mfu import mfu
+from ddp_perf.stats.hardware import mfu
 
 
 def test_mfu_is_one_half_at_half_of_the_peak():

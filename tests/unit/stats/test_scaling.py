@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.scaling import ideal_share, scaling_of
+from ddp_perf.stats.summary import ideal_share, scaling_of
 
 
 @pytest.mark.parametrize(

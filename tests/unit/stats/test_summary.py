@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.launch import WarmUp
+from ddp_perf.core.launch import RankConditions, WarmUp
 from ddp_perf.stats import launch_level
 from ddp_perf.stats.summary import summaries_of, summarise, summarise_all
 from tests.builders import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.utilisation import GpuTraffic, NetworkUse, RdmaUse
-from ddp_perf.stats.utilisation import CaseUtilisation, utilisation_figures
+from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
+from ddp_perf.stats.summary import CaseUtilisation, utilisation_figures
 from tests.builders import make_case, make_launch, make_placement, make_utilisation
 
 

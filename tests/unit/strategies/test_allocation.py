@@ -10,10 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.strategies.registry import apply_strategy
-from ddp_perf.strategies.strategy import Parts
-from ddp_perf.worker.counted.lone_group import init_lone_group
-from ddp_perf.worker.counting.dry import DryRun
+from ddp_perf.strategies.strategy import Parts, apply_strategy
+from ddp_perf.worker.counting.dry import DryRun, init_lone_group
 from tests.builders import make_cases
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from ddp_perf.system.checks import (
     host_spoilers,
     variable_spoilers,
 )
-from ddp_perf.system.host.host_state import HostState, read_host_state
+from ddp_perf.system.host.host import HostState, read_host_state
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RecordedReader
 from tests.strategies import gpu_machines

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddp_perf.duel.sides.checkout import checked_out
-from ddp_perf.duel.sides.repository import find_repository
+from ddp_perf.duel.sides.checkout import checked_out, find_repository
 from ddp_perf.errors import SideError
-from ddp_perf.system.code_state import (
+from ddp_perf.system.git import (
     CodeState,
     CodeStateError,
     changed_between,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.errors import ResultsError
-from ddp_perf.system.versioned_json import VersionedJson
+from ddp_perf.system.files import VersionedJson
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

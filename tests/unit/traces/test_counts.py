@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.traces.analysis import kernel_counts
 from ddp_perf.traces.chrome import read_chrome_trace
-from ddp_perf.traces.counts import kernel_counts
 from ddp_perf.traces.timeline import timeline_of
 from tests.unit.traces.kineto import all_reduce, copy, fill, kernel, launch, operator, step, wait
 

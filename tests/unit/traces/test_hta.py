@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.traces.analysis import analyse_traces
-from ddp_perf.traces.split import hta_split_of, split_of
+from ddp_perf.traces.analysis import analyse_traces, hta_split_of, split_of
 from tests.unit.traces.kineto import all_reduce, event, gloo, kernel, launch, operator, step
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.traces.intervals import Intervals, covered, merged, union
+from ddp_perf.traces.timeline import Intervals, covered, merged, union
 
 # Whole numbers, so that every µs is in an interval or not.
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.traces.kinds import device_kind, is_host_collective, is_host_work, step_number
+from ddp_perf.traces.timeline import device_kind, is_host_collective, is_host_work, step_number
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import json
 import pytest
 
 from ddp_perf.errors import TraceError
-from ddp_perf.traces.chrome import read_chrome_trace
-from ddp_perf.traces.merge import merge_traces
+from ddp_perf.traces.chrome import merge_traces, read_chrome_trace
 from tests.unit.traces.kineto import file, kernel
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.traces.chrome import read_chrome_trace
-from ddp_perf.traces.messages import collective_kind
+from ddp_perf.traces.chrome import Message, collective_kind, read_chrome_trace
 from ddp_perf.traces.timeline import timeline_of
-from ddp_perf.traces.values import Message
 from tests.unit.traces.kineto import MAIN, all_reduce, event, file, gloo, kernel, launch
 
 NCCL = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.traces.skew import compare_ranks
+from ddp_perf.traces.analysis import compare_ranks
 from ddp_perf.traces.text import comparison_lines
 from tests.unit.traces.kineto import all_reduce, kernel, step
 

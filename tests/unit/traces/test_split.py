@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddp_perf.traces.split import split_of
+from ddp_perf.traces.analysis import split_of
 from tests.unit.traces.kineto import all_reduce, copy, gloo, kernel, operator
 
 US = 1e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.traces.steps import steps_of
+from ddp_perf.traces.analysis import steps_of
 from tests.unit.traces.kineto import all_reduce, gloo, kernel, launch, operator, step
 
 US = 1e-6

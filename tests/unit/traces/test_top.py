@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.traces.top import top_collectives, top_kernels
+from ddp_perf.traces.analysis import top_collectives, top_kernels
 from tests.unit.traces.kineto import all_reduce, gloo, kernel, operator
 
 US = 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.work.accelerators import DEFAULT, accelerators_of
+from ddp_perf.work.cost import DEFAULT, accelerators_of
 from tests.builders import make_case
 
 CPU = "some-processor"

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchFailure
-from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.core.work import CollectiveCount
-from ddp_perf.work.counting import count_case
+from ddp_perf.work.session import count_case
 from tests.builders import make_case, make_failure
 from tests.counters import FakeCounter
 from tests.works import make_step_work

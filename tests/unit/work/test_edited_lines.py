@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.work import CallCount
-from ddp_perf.work.edited_lines import edited_lines
+from ddp_perf.work.values import edited_lines
 from tests.works import make_site, make_work
 
 

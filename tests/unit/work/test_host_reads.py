@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.work.host_reads import is_host_read
+from ddp_perf.work.values import is_host_read
 from tests.works import SITE, make_operation, make_site
 
 READ = "aten._local_scalar_dense"

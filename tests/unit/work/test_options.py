@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.work.options import option_changes
+from ddp_perf.work.session import option_changes
 
 SUITE = """\
 suite: quick

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.work.changes import work_changes
-from ddp_perf.work.sites import match_sites
+from ddp_perf.work.values import match_sites
 from tests.works import make_site, make_work
 
 CLONE = {"name": "aten.clone"}

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.baselines import writing as writing_module
-from ddp_perf.baselines.format import format_json
+from ddp_perf.baselines import store as writing_module
+from ddp_perf.baselines.store import format_json
 from ddp_perf.errors import BaselineError
 from ddp_perf.work.baseline import AcceptedWork, StoredWork, WorkBaseline, canonical
-from ddp_perf.work.layout import work_from_file, work_schema, work_to_file
-from ddp_perf.work.store import WorkStore
+from ddp_perf.work.store import WorkStore, work_from_file, work_schema, work_to_file
 from tests.builders import make_case, make_cases
 from tests.works import make_collective, make_site, make_step_work, make_work, step_works
 

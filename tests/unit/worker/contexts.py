@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.report import Heartbeats
 from tests.builders import make_placement
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ import torch.distributed as dist
 
 from ddp_perf.core.launch import PEER_LEFT
 from ddp_perf.errors import CollectiveError
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.steps.protocol import follow_plan
 from tests.builders import make_rank_result
 
 

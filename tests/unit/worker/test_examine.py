@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from torch import nn
 
-from ddp_perf.worker import examine
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker import measure
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.steps.protocol import follow_plan
 from tests.builders import make_case
 from tests.unit.worker.contexts import make_context
 
@@ -46,13 +46,13 @@ def test_no_rank_is_probed_if_one_has_no_structure(monkeypatch, mine):
         counts = SimpleNamespace(structure=None, flops=1, flops_by_format={})
         return counts if mine else examination.alone("structure", lambda: {}["no such key"])
 
-    monkeypatch.setattr(examine, "all_agree", agree)
-    monkeypatch.setattr(examine, "count_structure", count)
-    monkeypatch.setattr(examine, "probe", lambda *arguments: pytest.fail("a rank is probed"))
+    monkeypatch.setattr(measure, "all_agree", agree)
+    monkeypatch.setattr(measure, "count_structure", count)
+    monkeypatch.setattr(measure, "probe", lambda *arguments: pytest.fail("a rank is probed"))
     examination = Examination()
     context = msgspec.structs.replace(make_context(), examination=examination)
 
-    plan = examine.examine_training(make_case(), Trainer(), context, probe_steps=2)
+    plan = measure.examine_training(make_case(), Trainer(), context, probe_steps=2)
     facts = follow_plan(plan, lambda: None)
 
     assert asked == [mine]

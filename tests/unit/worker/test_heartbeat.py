@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.worker.heartbeat import Heartbeats, Phase, bytes_of_heartbeats
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.timing import timed_steps, warm_up
+from ddp_perf.worker.report import Heartbeats, Phase, bytes_of_heartbeats
+from ddp_perf.worker.steps.protocol import follow_plan
+from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.clock import HostClock
 
 
@@ -115,14 +115,14 @@ def hung_at(monkeypatch):
 
     def hang(*, host_in=None, gpu_in=None, warm_ups=10 + 3 * 5):
         monkeypatch.setattr(dist, "barrier", lambda: None)
-        monkeypatch.setattr(warm_up, "slowest", lambda figures, device: [0.1, 1.0])
-        monkeypatch.setattr(warm_up, "all_agree", lambda yes, device: yes)
-        monkeypatch.setattr(warm_up, "step_clock", lambda device, steps: GpuClock())
+        monkeypatch.setattr(timed_steps, "slowest", lambda figures, device: [0.1, 1.0])
+        monkeypatch.setattr(timed_steps, "all_agree", lambda yes, device: yes)
+        monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock())
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock(gpu_in))
         heartbeats, cpu = Heartbeats(1), torch.device("cpu")
         steps = Steps(heartbeats, host_in and warm_ups + host_in)
         with contextlib.suppress(HungError):
-            follow_plan(warm_up.warm_up(steps, cpu, GpuLoad), steps.step)
+            follow_plan(timed_steps.warm_up(steps, cpu, GpuLoad), steps.step)
             follow_plan(timed_steps.timed_steps(steps, 12, cpu), steps.step)
         (progress,) = heartbeats.read()
         return progress.phase, progress.step

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
+from ddp_perf.core.launch import LaunchRequest, Numerics, RankConditions, Unit, WarmUp
 from ddp_perf.system.rank_watch import Watched
 from ddp_perf.worker import measure
 from ddp_perf.worker.injection.effects import Injected
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.steps.protocol import StepFacts
+from ddp_perf.worker.steps.protocol import StepFacts, follow_plan
 from ddp_perf.worker.timing.timed_steps import Timed
 from tests.builders import make_case
 from tests.unit.worker.contexts import make_context

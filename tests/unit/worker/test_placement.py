@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.worker import placement
-from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank
+from ddp_perf.worker import process_group
+from ddp_perf.worker.process_group import check_devices, cores_beside, cores_of_rank
 from tests.builders import make_case, make_gpu_machine
 from tests.recordings import RECORDED, FakeNvml, RecordedReader
 
@@ -93,9 +93,9 @@ def one_gpu(monkeypatch):
         (torch.cuda, "device_count", lambda: 1),
         (torch.cuda, "set_device", lambda device: None),
         (torch.cuda, "get_device_name", lambda rank: "NVIDIA H200"),
-        (placement, "device_uuid", lambda rank: "0abc-0000"),
+        (process_group, "device_uuid", lambda rank: "0abc-0000"),
         (os, "sched_setaffinity", lambda pid, cores: noted.update(cores=tuple(cores))),
-        (placement, "allowed_cores", lambda: tuple(range(8))),
+        (process_group, "allowed_cores", lambda: tuple(range(8))),
         (torch, "set_num_threads", lambda count: noted.update(threads=count)),
     ):
         monkeypatch.setattr(owner, name, stand_in)
@@ -105,7 +105,7 @@ def one_gpu(monkeypatch):
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
 def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
     """torch's default is one thread for each core of the machine, in each of eight ranks."""
-    placed = placement.place(make_case(tier="gpu", env=env), 0, local_rank=0)[1]
+    placed = process_group.place(make_case(tier="gpu", env=env), 0, local_rank=0)[1]
 
     assert one_gpu == {"threads": threads, "cores": (4, 5)}
     assert placed.device_id == "GPU-0abc-0000"
@@ -113,12 +113,12 @@ def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
 
 def test_a_second_rank_on_one_gpu_is_an_error(one_gpu):
     with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
-        placement.place(make_case(tier="gpu"), 1, local_rank=1)
+        process_group.place(make_case(tier="gpu"), 1, local_rank=1)
 
 
 def test_ranks_that_share_a_gpu_are_all_on_the_first(one_gpu):
     case = make_case(tier="gpu")
-    placed = [placement.place(case, rank, local_rank=rank, shared_gpu=True) for rank in (0, 1)]
+    placed = [process_group.place(case, rank, local_rank=rank, shared_gpu=True) for rank in (0, 1)]
 
     assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]
     assert [(p.rank, p.device_id) for _, p in placed] == [

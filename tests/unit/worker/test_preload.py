@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from ddp_perf.worker.preload import may_have_gpu, preload
+from ddp_perf.worker.rank_setup import may_have_gpu, preload
 
 SCRIPT = """
 import sys
-from ddp_perf.worker.preload import preload
+from ddp_perf.worker.rank_setup import preload
 
 preload([])
 before = set(sys.modules)

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import BuildContext
+from ddp_perf.workloads.workload import BuildContext, build_workload
 
 
 def test_a_workload_imports_no_other_and_none_of_their_packages():
     script = """
 import sys
-from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.workload import find_builder
 find_builder("gpt")
 others = ("transformers", *(f"ddp_perf.workloads.{n}" for n in ("mlp", "distilbert", "resnet50")))
 print(*(name for name in others if name in sys.modules))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.data import DataOptions
+from ddp_perf.core.subject import DataOptions
 from ddp_perf.workloads.text import PADDING, text_batches, tokenize
 from ddp_perf.workloads.workload import BuildContext
 

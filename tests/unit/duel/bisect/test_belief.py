@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 
-from ddp_perf.duel.bisect.belief import (
+from ddp_perf.duel.bisect.search import (
     _BETWEEN,
     TWO_STEPS,
     Reading,

@@ -7,16 +7,14 @@ import subprocess
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.duel.bisect.blame import culprit_of
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.duel.bisect.commits import commit_line
 from ddp_perf.duel.bisect.find import CommitSearch, find_commit
-from ddp_perf.duel.bisect.log import BisectLog
-from ddp_perf.duel.bisect.text import bisect_text
-from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.search import BisectLog
+from ddp_perf.duel.bisect.text import bisect_text, culprit_of
 from ddp_perf.errors import ConfigError
-from ddp_perf.render.culprits import culprit_text
+from ddp_perf.render.units import culprit_text
 from tests.bisect_repository import SUITE, WORKLOAD
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 from tests.unit.duel.bisect.test_run import make_line

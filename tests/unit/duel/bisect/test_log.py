@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from ddp_perf.duel.bisect import log as bisect_log
+from ddp_perf.duel.bisect import search as bisect_log
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
-from ddp_perf.duel.bisect.log import BisectLog, CommitLaunch
+from ddp_perf.duel.bisect.search import BisectLog, CommitLaunch
 from ddp_perf.errors import ResultsError
 from tests.builders import make_environment
 

@@ -9,10 +9,9 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
-from ddp_perf.duel.bisect.log import BisectLog
-from ddp_perf.duel.bisect.run import run_bisect
-from ddp_perf.duel.bisect.search import Question
-from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.find import run_bisect
+from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.search import BisectLog, Question
 from ddp_perf.errors import ConfigError, LaunchError
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 

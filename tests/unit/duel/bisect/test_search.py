@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.bisect.belief import Suspects
-from ddp_perf.duel.bisect.search import Question, standing
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.bisect.search import Question, Suspects, standing
 from tests.simulated_commits import Line, simulated_search
 
 AT = [1, 2, 7, 8, 9, 16, 20, 21, 31, 32]  # two cannot be launched: 8 and 20

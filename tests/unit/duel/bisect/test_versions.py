@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.duel.bisect import versions
+from ddp_perf.duel.bisect import opening
+from ddp_perf.duel.bisect.opening import version_line, with_comparisons
 from ddp_perf.duel.bisect.result import bisect_result
 from ddp_perf.duel.bisect.search import Question
 from ddp_perf.duel.bisect.text import bisect_text
-from ddp_perf.duel.bisect.versions import version_line, with_comparisons
 from ddp_perf.errors import SideError
 from tests.simulated_commits import Line, simulated_search
 from tests.unit.duel.bisect.test_text import make_result
@@ -109,8 +109,8 @@ def result(pip):
 
 
 def test_a_version_is_named_with_the_commits_since_the_one_before(result, monkeypatch):
-    monkeypatch.setattr(versions, "is_installed", lambda requirements: True)
-    monkeypatch.setattr(versions, "_git_version", lambda requirement: f"git-of-{requirement[7:]}")
+    monkeypatch.setattr(opening, "is_installed", lambda requirements: True)
+    monkeypatch.setattr(opening, "_git_version", lambda requirement: f"git-of-{requirement[7:]}")
 
     text = bisect_text(with_comparisons(result), 100)
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from pathlib import Path
 
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
+from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.inventory import Distribution, Inventory
 
 

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.environments.culprits import find_culprits
-from ddp_perf.duel.environments.delta import ProbeEffect
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.environments.factors import Factor, taken_along
-from ddp_perf.duel.environments.log import ProbeLog
-from ddp_perf.duel.environments.probes import OutOfTimeError, Probe
+from ddp_perf.duel.environments.probes import (
+    OutOfTimeError,
+    Probe,
+    ProbeEffect,
+    ProbeLog,
+    find_culprits,
+)
 from tests.unit.duel.environments.environments import make_verdict
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.duel.environments.delta import ProbeEffect, minimise
+from ddp_perf.duel.environments.probes import ProbeEffect, minimise
 
 
 class Oracle:

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from ddp_perf.duel.environments.differences import changed_distributions
-from ddp_perf.duel.environments.hybrid import check_compatible
+from ddp_perf.duel.environments.factors import changed_distributions, check_compatible
 from ddp_perf.duel.inventory import read_inventory
 from ddp_perf.errors import SideError
 from tests.unit.duel.environments.environments import install, make_distribution, make_inventory

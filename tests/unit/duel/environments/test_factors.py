@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ddp_perf.duel.environments.differences import changed_distributions
-from ddp_perf.duel.environments.factors import package_factors, taken_along, variable_factors
+from ddp_perf.duel.environments.factors import (
+    changed_distributions,
+    package_factors,
+    taken_along,
+    variable_factors,
+)
 from tests.unit.duel.environments.environments import make_distribution, make_inventory
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddp_perf.duel.environments.culprits import find_culprits
-from ddp_perf.duel.environments.delta import ProbeEffect
 from ddp_perf.duel.environments.factors import Factor
-from ddp_perf.duel.environments.probes import OutOfTimeError, Prober
+from ddp_perf.duel.environments.probes import OutOfTimeError, ProbeEffect, Prober, find_culprits
 from ddp_perf.duel.environments.run import EnvironmentRun, find_differences
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError, SideError
-from ddp_perf.stats.duel.pair_plan import PairedPlan
+from ddp_perf.stats.pairs import PairedPlan
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 from tests.unit.duel.environments.environments import install
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.duel.environments.culprits import find_culprits
-from ddp_perf.duel.environments.delta import ProbeEffect
+from ddp_perf.duel.environments.probes import ProbeEffect, find_culprits
 from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.duel.environments.text import environments_text
 from tests.unit.duel.environments.test_culprits import Oracle, make_factors

@@ -11,10 +11,8 @@ import threading
 import pytest
 
 from ddp_perf.duel.sides import checkout
-from ddp_perf.duel.sides.checkout import checked_out
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sides.preparing import prepare
-from ddp_perf.duel.sides.repository import find_repository
+from ddp_perf.duel.sides.checkout import checked_out, find_repository
+from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.errors import SideError
 from tests.repositories import every_byte
 
@@ -208,7 +206,7 @@ def test_the_checkouts_that_were_used_last_stay(project, cache, monkeypatch):
 USE = """
 import sys
 from pathlib import Path
-from ddp_perf.duel.sides.parsing import parse_side
+from ddp_perf.duel.sides.preparing import parse_side
 from ddp_perf.duel.sides.preparing import prepare
 
 root = Path(sys.argv[1])

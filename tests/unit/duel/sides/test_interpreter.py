@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from ddp_perf.duel.sides import interpreter as module
-from ddp_perf.duel.sides.interpreter import check_interpreter, parse_interpreter
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.sides import virtual_environment as module
+from ddp_perf.duel.sides.preparing import parse_side, prepare
+from ddp_perf.duel.sides.virtual_environment import check_interpreter, parse_interpreter
 from ddp_perf.errors import SideError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.sides.own_script import foreign_script
+from ddp_perf.duel.sides.preparing import foreign_script
 from ddp_perf.duel.values import Side
 from tests.builders import make_case
 from tests.unit.duel.played_sides import make_prepared

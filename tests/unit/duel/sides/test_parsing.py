@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddp_perf.duel.sides.parsing import parse_side
+from ddp_perf.duel.sides.preparing import parse_side
 from ddp_perf.errors import SideError
 from tests.repositories import Repository
 

@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from ddp_perf.duel.sides.parsing import parse_side
-from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.errors import SideError
-from ddp_perf.launch.environment import package_directory
+from ddp_perf.launch.launcher import package_directory
 
 
 def prepared_side(spec, root):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.sides.requirements import parse_requirements
+from ddp_perf.duel.sides.virtual_environment import parse_requirements
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,8 @@ import math
 import numpy as np
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.duel.sweep.halving import SweepRun
-from ddp_perf.duel.sweep.knobs import parse_knobs
-from ddp_perf.duel.sweep.servers import EnvironmentLauncher
-from ddp_perf.duel.sweep.settings import plan_settings
+from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepRun
+from ddp_perf.duel.sweep.settings import parse_knobs, plan_settings
 from tests.builders import FakeLauncher, make_capacity, make_failure, make_launch, make_suite
 
 STEP_S, LAUNCH_S = 0.02, 2.0

@@ -6,10 +6,8 @@ import collections
 
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.duel.sweep.halving import SweepRun
-from ddp_perf.duel.sweep.result import sweep_result
-from ddp_perf.duel.sweep.servers import EnvironmentLauncher
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepRun, sweep_result
 from tests.builders import RUNTIME, make_suite
 from tests.unit.duel.sweep.sweeps import LAUNCH_S, STEP_S, PlayedMachine, make_settings, run_sweep
 

@@ -6,10 +6,8 @@ import msgspec
 import pytest
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.scripts import ScriptSuite
-from ddp_perf.duel.sweep.knobs import parse_knobs
-from ddp_perf.duel.sweep.settings import plan_settings
+from ddp_perf.config.suite import CollectivesSuite, ScriptSuite
+from ddp_perf.duel.sweep.settings import parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError
 from tests.builders import COLLECTIVES, make_capacity, make_collectives, make_suite
 from tests.projects import REPOSITORY

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.launch.nodes.engine import NodeEnd
-from ddp_perf.launch.nodes.outcome import NodeFacts, NodeOutcome, encode_outcome
+from ddp_perf.launch.nodes.engine import NodeEnd, NodeFacts, NodeOutcome, encode_outcome
 
 FACTS = NodeFacts(torch="2.13.0", cuda="13.0", driver="580.65", accelerator="H200", gpus=8)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.nodes.combine import combine, ended_nodes
+from ddp_perf.launch.nodes.node_launcher import combine, ended_nodes
 from tests.builders import make_case, make_failure, make_placement, make_rank_result
 from tests.unit.launch.nodes.builders import FACTS, make_end, make_outcome
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.launch.brought import contents
-from ddp_perf.launch.nodes.elastic import MeetingPlace, Torchrun
+from ddp_perf.launch.launcher import contents
+from ddp_perf.launch.nodes.node import MeetingPlace, Torchrun
 from ddp_perf.worker.report import NodeFiles
 
 

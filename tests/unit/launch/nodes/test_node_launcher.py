@@ -9,8 +9,8 @@ from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.nodes.engine import decode_request
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.launch.nodes.outcome import decode_request
 from tests.builders import (
     make_capacity,
     make_case,

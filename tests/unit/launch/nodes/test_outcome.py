@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.nodes.outcome import (
+from ddp_perf.launch.nodes.engine import (
     NodeRequest,
     decode_outcome,
     decode_request,

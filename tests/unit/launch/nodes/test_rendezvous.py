@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.nodes import rendezvous
-from ddp_perf.launch.nodes.rendezvous import Rendezvous
+from ddp_perf.launch.nodes import engine
+from ddp_perf.launch.nodes.engine import Rendezvous
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def port():
 
 def test_a_name_that_means_only_the_host_itself_there_is_refused(monkeypatch, port):
     """Debian's /etc/hosts has "127.0.1.1 host1" on host1."""
-    monkeypatch.setattr(rendezvous, "address_towards", lambda host: "127.0.0.1")
+    monkeypatch.setattr(engine, "address_towards", lambda host: "127.0.0.1")
 
     with pytest.raises(LaunchError, match=r"^host1 is 127\.0\.0\.1 on .*ADDRESS:PORT"):
         Rendezvous(f"host1:{port}", 0).check()
@@ -27,13 +27,13 @@ def test_a_name_that_means_only_the_host_itself_there_is_refused(monkeypatch, po
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_nodes_that_are_all_on_this_host_may_meet_on_it(monkeypatch, port, host):
-    monkeypatch.setattr(rendezvous, "address_towards", lambda host: "127.0.0.1")
+    monkeypatch.setattr(engine, "address_towards", lambda host: "127.0.0.1")
 
     Rendezvous(f"{host}:{port}", 0).check()
 
 
 def test_a_host_that_no_node_can_resolve_yet_may_come_later(monkeypatch, port):
-    monkeypatch.setattr(rendezvous, "address_towards", lambda host: None)
+    monkeypatch.setattr(engine, "address_towards", lambda host: None)
 
     Rendezvous(f"job-0.job:{port}", 0).check()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.launch.nodes import slurm_commands
-from ddp_perf.launch.nodes.slurm_commands import loss_of, step_environment, trouble_of
-from ddp_perf.launch.nodes.slurm_failures import failures_in
+from ddp_perf.launch.nodes import slurm
+from ddp_perf.launch.nodes.slurm import failures_in, loss_of, step_environment, trouble_of
 
 NODES = ("node1", "node2")
 LINES = {
@@ -57,7 +56,7 @@ def answers(monkeypatch):
     def ask(*command):
         return command[-1] if command[:2] == ("scontrol", "show") else answers.get(command[0], "")
 
-    monkeypatch.setattr(slurm_commands, "ask", ask)
+    monkeypatch.setattr(slurm, "ask", ask)
     return answers
 
 

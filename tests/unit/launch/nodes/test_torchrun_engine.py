@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.nodes import elastic, torchrun
+from ddp_perf.launch.nodes import node, torchrun
 from ddp_perf.launch.nodes.engine import GOODBYE_S
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
 from ddp_perf.launch.supervisor.rank import REAPED_S
@@ -109,7 +109,7 @@ def test_all_nodes_have_the_same_time_to_end(monkeypatch):
 
 
 def test_a_node_may_take_as_long_as_its_gpus_to_end():
-    assert REAPED_S["gpu"] + 2 * elastic._TERMINATE_S < GOODBYE_S
+    assert REAPED_S["gpu"] + 2 * node._TERMINATE_S < GOODBYE_S
 
 
 # An interrupt within Popen leaves no object to wait for: the process ends with its standard input.

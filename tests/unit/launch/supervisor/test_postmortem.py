@@ -8,12 +8,10 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.launch.supervisor import postmortem
-from ddp_perf.launch.supervisor.agreement import check_agreement
-from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
-from ddp_perf.worker.heartbeat import Phase, RankProgress
-from ddp_perf.worker.report import RankError, RankFiles
+from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
+from ddp_perf.worker.report import Phase, RankError, RankFiles, RankProgress
 from tests.builders import make_case, make_placement, make_rank_result
 
 TWO_RANKS = LaunchRequest(case=make_case(), round=3)

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import FACTS, LaunchRequest
-from ddp_perf.launch.supervisor.rank_process import RankProcess
-from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.report import RankDone, RankError, RankTimed
+from ddp_perf.launch.supervisor.supervise import RankProcess
+from ddp_perf.worker.report import Heartbeats, RankDone, RankError, RankTimed
 from tests.builders import make_case, make_rank_result
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.plugin.against import running
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.plugin.against import session
 from tests.duels import make_case_duel, make_conditions, make_duel, make_metric_duel
 
 OF_CPU = ("step_time", "tail", "efficiency", "cpu_time", "peak_memory")
@@ -52,7 +52,7 @@ def against(project, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     against = Against(project)
     monkeypatch.setattr(
-        running,
+        session,
         "run_against",
         lambda setup, on_sigterm, sides, cases, on_update: against.play(
             sides[0], sides[1], cases, on_update

@@ -8,12 +8,10 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.core.exit_code import ExitCode
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.core.work import Site
-from ddp_perf.duel.result_file import read_duel
-from ddp_perf.duel.values import MissingSide
-from ddp_perf.errors import BudgetError, LaunchError
+from ddp_perf.duel.values import MissingSide, read_duel
+from ddp_perf.errors import BudgetError, ExitCode, LaunchError
 from tests.duels import make_side_failure
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"

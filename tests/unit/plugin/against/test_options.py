@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.plugin.against.options import read_against
-from ddp_perf.plugin.options import read_options
+from ddp_perf.plugin.options import read_against, read_options
 
 SIDE = "--ddp-against=env:OMP_NUM_THREADS=1"
 

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from ddp_perf.core.exit_code import ExitCode
-from ddp_perf.errors import LaunchError
+from ddp_perf.errors import ExitCode, LaunchError
 from tests.builders import make_failure
 from tests.projects import TINY
 

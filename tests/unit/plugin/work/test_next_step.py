@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.plugin.work.next_step import is_red, work_step
+from ddp_perf.plugin.terminal import is_red, work_step
 from tests.work_reports import make_counted
 
 COMMAND = "pytest -m work -n 2"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.plugin.work.summary import suite_lines
+from ddp_perf.plugin.terminal import suite_lines
 from ddp_perf.work.values import CountedCase, WorkVerdict
 from tests.builders import make_case
 from tests.works import make_step_work

@@ -10,11 +10,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase, Sight
 from ddp_perf.errors import ResultsError
-from ddp_perf.report.duel.directory import DUEL_PAGE, write_duel_report
-from ddp_perf.report.duel.json_file import duel_json, duel_schema
+from ddp_perf.report.directory import DUEL_PAGE, duel_json, duel_schema, write_duel_report
 from tests.builders import make_case, make_cases, make_launch
 from tests.duels import (
     TREE,

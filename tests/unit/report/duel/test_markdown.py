@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.core.work import Site
 from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase
 from ddp_perf.report.duel.markdown import MARKER, duel_markdown

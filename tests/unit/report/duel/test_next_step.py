@@ -6,9 +6,9 @@ import shlex
 
 import msgspec
 
-from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import CaseDuel, Side, SideCase
-from ddp_perf.report.duel.next_step import after_duel
+from ddp_perf.report.duel.rows import after_duel
 from tests.builders import make_cases, make_launch
 from tests.duels import (
     MAIN,

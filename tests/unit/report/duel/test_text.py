@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.core.explanation import Cause, Explanation
+from ddp_perf.core.verdict import Cause, DuelOutcome, Explanation
 from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase, Sight
 from ddp_perf.report.duel.text import duel_text
 from tests.builders import make_case, make_cases, make_probe

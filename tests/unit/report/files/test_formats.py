@@ -13,16 +13,23 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.files.action_benchmark import action_benchmark_json
-from ddp_perf.report.files.annotations import annotation_lines, append_step_summary, is_github
-from ddp_perf.report.files.bencher import bencher_json
-from ddp_perf.report.files.exporters import prometheus_text
-from ddp_perf.report.files.latex import latex_escaped as latex_escaped
-from ddp_perf.report.files.latex import summary_tex
-from ddp_perf.report.files.markdown import summary_markdown
-from ddp_perf.report.files.otava import otava_csv, otava_yaml
-from ddp_perf.report.files.performance_report import performance_report
-from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.files.exporters import (
+    action_benchmark_json,
+    bencher_json,
+    otava_csv,
+    otava_yaml,
+    performance_report,
+    prometheus_text,
+    summary_csv,
+    summary_tex,
+)
+from ddp_perf.report.files.exporters import latex_escaped as latex_escaped
+from ddp_perf.report.files.markdown import (
+    annotation_lines,
+    append_step_summary,
+    is_github,
+    summary_markdown,
+)
 from ddp_perf.report.rows import CaseRow, report_summary
 from tests.builders import (
     HOSTILE,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddp_perf.report.curves import series_of
-from ddp_perf.report.files.plots import plot_files
-from ddp_perf.report.files.rank_plot import epoch_figure, throughput_figure
+from ddp_perf.report.figures import series_of
+from ddp_perf.report.files.plots import epoch_figure, plot_files, throughput_figure
 from ddp_perf.report.rows import report_summary
 from tests.builders import make_cases, make_collectives, make_measurement, make_result
 

@@ -10,11 +10,11 @@ import re
 import msgspec
 import pytest
 
+from ddp_perf.report.figures import MEANINGS, SHOWN
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.next_step import NextStep
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.columns import figure_headings
-from ddp_perf.report.terms import MEANINGS, SHOWN
+from ddp_perf.report.terminal.table import figure_headings
 from tests.builders import (
     HOSTILE,
     make_cases,

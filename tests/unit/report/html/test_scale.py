@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.report.html.scale import Scale, coordinate
+from ddp_perf.report.html.svg import Scale, coordinate
 
 
 def test_a_scale_maps_its_ends_to_the_ends_of_the_page():

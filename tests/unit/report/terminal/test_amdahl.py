@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.report.files.performance_report import performance_report
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.report.files.exporters import performance_report
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.amdahl import amdahl_lines
+from ddp_perf.report.terminal.step_terms import amdahl_lines
 from tests.builders import (
     make_cases,
     make_collectives,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.explanation import Cause, Delta, Explanation
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.core.verdict import Cause, Delta, Explanation, Outcome
+from ddp_perf.report.figures import SHOWN
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import suite_table
-from ddp_perf.report.terms import SHOWN
+from ddp_perf.report.terminal.text import explanation_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
 ONE, TWO = make_cases()

@@ -15,7 +15,7 @@ from ddp_perf.report.terminal.doctor import (
 )
 from ddp_perf.system.checks import Spoiler
 from ddp_perf.system.gpu.gpus import find_gpus
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.system.host.host import HostState
 from tests.builders import RUNTIME, make_gpu_machine
 from tests.recordings import RECORDED, RecordedReader
 

@@ -8,12 +8,11 @@ import io
 import pytest
 
 from ddp_perf.report.directory import write_report
+from ddp_perf.report.files.exporters import performance_report, techniques_csv
 from ddp_perf.report.files.markdown import summary_markdown
-from ddp_perf.report.files.performance_report import performance_report
-from ddp_perf.report.files.techniques import techniques_csv
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.gains import gain_lines
+from ddp_perf.report.terminal.step_terms import gain_lines
 from tests.builders import make_cases, make_measurement, make_probe, make_result
 from tests.reports import make_source
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.gpu import GpuMachine
-from ddp_perf.report.terminal.outlook import outlook
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.report.terminal.doctor import outlook
+from ddp_perf.system.host.host import HostState
 from tests.recordings import RecordedReader
 
 HOST = HostState(name="host", cpu="Some Processor", cores=tuple(range(256)), busy=2.6)

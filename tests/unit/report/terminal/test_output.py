@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.launch import KeptOutput, NcclChoice
-from ddp_perf.report.terminal.output import output_lines
-from ddp_perf.report.terminal.table import suite_table
+from ddp_perf.report.terminal.table import output_lines, suite_table
 from tests.builders import make_cases, make_measurement, make_result
 
 CHOICE = NcclChoice(version="2.27.5", channels=24, nvls_channels=16, transports=("P2P/CUMEM",))

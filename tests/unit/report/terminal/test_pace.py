@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.report.terminal.pace import pace_notes
-from ddp_perf.report.terminal.table import suite_table
+from ddp_perf.report.terminal.table import pace_notes, suite_table
 from tests.builders import make_cases, make_launch, make_measurement, make_result, make_scripts
 
 ONE, TWO = make_cases()

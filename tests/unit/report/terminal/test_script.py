@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.report.terminal.script import script_notes, step_line
 from ddp_perf.report.terminal.step_terms import measured_of
 from ddp_perf.report.terminal.table import suite_table
-from ddp_perf.report.terminal.text import case_summary
+from ddp_perf.report.terminal.text import case_summary, script_notes, step_line
 from tests.builders import (
     make_measurement,
     make_probe,

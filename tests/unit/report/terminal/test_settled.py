@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ddp_perf.core.culprit import Culprit
-from ddp_perf.core.settled import Settled
+from ddp_perf.core.verdict import Culprit, Settled
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.settled import why_slower
+from ddp_perf.report.terminal.text import why_slower
 from tests.reports import TWO, make_suite_result
 
 CULPRIT = Culprit(

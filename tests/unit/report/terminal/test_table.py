@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.environment import OutlierHost
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
-from ddp_perf.core.outlier_host import OutlierHost
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.table import headline, list_young_levels, suite_table
 from ddp_perf.session.figures import costs_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.terminal.targets import target_lines
+from ddp_perf.report.terminal.table import target_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_result
 
 ONE, TWO = make_cases()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.launch import ScriptFacts
+from ddp_perf.core.launch import RankConditions, ScriptFacts
 from ddp_perf.report.terminal.unjudged import unjudged_text
 from tests.builders import (
     make_cases,

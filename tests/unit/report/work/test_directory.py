@@ -11,7 +11,7 @@ import pytest
 
 from ddp_perf.core.work import Site
 from ddp_perf.errors import ResultsError
-from ddp_perf.report.work.directory import WORK_PAGE, work_report_schema, write_work_report
+from ddp_perf.report.directory import WORK_PAGE, work_report_schema, write_work_report
 from ddp_perf.report.work_rows import MODELLED, WorkReport
 from ddp_perf.work.values import CountedCase, Place
 from tests.builders import HOSTILE, make_cases

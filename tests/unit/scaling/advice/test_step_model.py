@@ -5,14 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.scaling.advice.choice import HALF_SPEEDUP, Goal, Plan, StepModel
 from ddp_perf.scaling.advice.facts import MeasuredStep
-from ddp_perf.scaling.advice.plan import Goal, Plan
-from ddp_perf.scaling.advice.step_model import HALF_SPEEDUP, StepModel
 from ddp_perf.scaling.curves import ScalingCurve
-from ddp_perf.scaling.points import ScalingPoint
-from ddp_perf.scaling.shape import Exchange, ddp_shape, unknown_shape
-from ddp_perf.scaling.what_if import StepTerms
-from ddp_perf.stats.link.model import Link, flat
+from ddp_perf.scaling.fit import StepTerms
+from ddp_perf.scaling.laws import Exchange, ScalingPoint, ddp_shape, unknown_shape
+from ddp_perf.stats.alpha_beta import Link, flat
 
 PARAMETERS = 25_000_000
 COMPUTE_S = 0.1  # of 32 samples

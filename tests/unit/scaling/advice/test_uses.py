@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.scaling.advice.plan import Plan
-from ddp_perf.scaling.advice.uses import differences_from, use_of
+from ddp_perf.scaling.advice.choice import Plan, differences_from, use_of
 
 SHARDED = Plan(sharding="zero3", precision="fp32", batch_size=32)
 

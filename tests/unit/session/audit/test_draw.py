@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.audit.draw import draw_slow_down
+from ddp_perf.session.gate_audit import draw_slow_down
 from tests.builders import (
     make_cases,
     make_collectives,

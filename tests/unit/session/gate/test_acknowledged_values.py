@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.session.gate.acknowledged_values import acknowledged_as_measured
+from ddp_perf.session.gate.exact import acknowledged_as_measured
 from ddp_perf.session.gate.judge_again import judge_again
 from tests.builders import (
     LOSSES,

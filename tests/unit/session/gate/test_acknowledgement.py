@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.acknowledgement import with_acknowledgements
+from ddp_perf.session.gate.exact import with_acknowledgements
 from tests.builders import make_acknowledgement, make_baseline, make_case, make_finding
 
 CASE = make_case()

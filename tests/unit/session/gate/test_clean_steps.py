@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, METRICS, STEP_TIME, TAIL
 from ddp_perf.core.verdict import Outcome

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.core.launch import WarmUp
+from ddp_perf.core.launch import RankConditions, WarmUp
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.gpu_clock import with_clocks
+from ddp_perf.session.gate.comparability import MachineHistory, with_clocks
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.machine_history import MachineHistory
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,

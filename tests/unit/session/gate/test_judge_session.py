@@ -9,8 +9,8 @@ import pytest
 from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.metric import EFFICIENCY
 from ddp_perf.core.verdict import Outcome, SessionPrior
+from ddp_perf.session.gate.comparability import MachineHistory, controls
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,

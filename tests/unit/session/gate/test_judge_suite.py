@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.core.baseline import CaseStructure, Rebaseline
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import Outcome

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.session.compare_sessions import compare_sessions
-from ddp_perf.session.compared_side import ComparedSession, one_side
+from ddp_perf.core.launch import RankConditions
+from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions, one_side
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.stats.link.model import Link, ring_s
+from ddp_perf.stats.alpha_beta import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     FakeLauncher,

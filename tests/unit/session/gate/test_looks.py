@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.measurement import Look
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.looks import merge_findings
+from ddp_perf.session.gate.persistence import merge_findings
 from tests.builders import make_cases, make_finding
 
 ONE, TWO = make_cases(launches=5)

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.case import LOSS_TOLERANCES
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.loss import judge_loss, loss_tolerance, losses_to_store
+from ddp_perf.session.gate.exact import judge_loss, loss_tolerance, losses_to_store
 from tests.builders import LOSSES, make_case, make_cases, make_launch
 
 CASE = make_case()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import KeptOutput, NcclChoice
-from ddp_perf.session.gate.machine_warnings import machine_warnings
+from ddp_perf.session.gate.links import machine_warnings
 from ddp_perf.system.gpu.gpus import hardware_of
 from tests.builders import make_case, make_environment, make_gpu_machine, make_measurement
 

@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.missed_target import with_faults
+from ddp_perf.session.gate.targets import with_faults
 from tests.builders import (
     make_case,
     make_finding,

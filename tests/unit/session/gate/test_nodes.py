@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.scripts import ScriptSuite
+from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.report.terminal.nodes import node_lines
-from ddp_perf.report.terminal.table import suite_table
+from ddp_perf.report.terminal.table import node_lines, suite_table
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.session.gate.nodes import exposed_by_link, slowest_node
 from ddp_perf.stats.summary import as_session, summaries_of

@@ -8,10 +8,9 @@ import pytest
 
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.comparability import MachineHistory, compared_with_hosts
 from ddp_perf.session.gate.judge_again import judge_again
-from ddp_perf.session.gate.machine_history import MachineHistory
 from ddp_perf.session.gate.persistence import with_persistence
-from ddp_perf.session.gate.pool import compared_with_hosts
 from ddp_perf.session.store_baseline import append
 from tests.builders import (
     make_baseline,

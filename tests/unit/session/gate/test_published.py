@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome

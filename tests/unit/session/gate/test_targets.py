@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.target import TARGET_SPECS, Target
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.conclusion import Conclusion, conclude
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
+from ddp_perf.session.result import Conclusion, conclude
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_acknowledgement,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.unmeasured import with_unmeasured
+from ddp_perf.session.gate.persistence import with_unmeasured
 from tests.builders import make_case, make_case_baseline, make_finding, make_session
 
 CASE, OTHER = make_case(id="a"), make_case(id="b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.session.gate.utilisation import utilisation_of
+from ddp_perf.session.gate.targets import utilisation_of
 from tests.builders import make_case, make_measurement
 
 STEPS = [0.010, 0.010, 0.012]

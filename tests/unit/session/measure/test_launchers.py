@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.cluster import Cluster
+from ddp_perf.config.loading import Overrides, load_cases
+from ddp_perf.core.environment import Cluster
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.session.measure import launchers
-from ddp_perf.session.measure.launchers import Launchers, make_launcher
+from ddp_perf.session.measure import machine
+from ddp_perf.session.measure.machine import Launchers, make_launcher
 from tests.builders import FakeLauncher, make_case
 
 
@@ -28,7 +27,7 @@ def made(monkeypatch):
         noted.append(name)
         return launcher
 
-    monkeypatch.setattr(launchers, "make_launcher", make)
+    monkeypatch.setattr(machine, "make_launcher", make)
     return noted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.looks import launches_before_next_look, looks_of
+from ddp_perf.session.measure.rounds import launches_before_next_look, looks_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.core.cluster import Cluster
-from ddp_perf.session.measure import launchers, machine
-from ddp_perf.session.measure.launchers import Launchers
+from ddp_perf.core.environment import Cluster
+from ddp_perf.session.measure import machine
+from ddp_perf.session.measure.machine import Launchers
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine
 
 
@@ -44,7 +44,7 @@ def events(monkeypatch):
         finally:
             noted.append("freed")
 
-    monkeypatch.setattr(launchers, "ForkserverLauncher", Launcher)
+    monkeypatch.setattr(machine, "ForkserverLauncher", Launcher)
     monkeypatch.setattr(machine, "machine_lease", lease)
     return noted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.session.measure.pending import Pending
+from ddp_perf.session.measure.rounds import Pending
 from tests.builders import make_case, make_failure, make_launch
 
 A, B = (make_case(id=name) for name in "ab")

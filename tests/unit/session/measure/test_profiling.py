@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.report.terminal.profiles import profiles_text
-from ddp_perf.session.measure.artifacts import profile_directory
-from ddp_perf.session.measure.profiling import profile_cases
+from ddp_perf.report.terminal.step_terms import profiles_text
+from ddp_perf.session.measure.further_launches import profile_cases
+from ddp_perf.session.measure.rounds import profile_directory
 from tests.builders import (
     FakeLauncher,
     make_case,

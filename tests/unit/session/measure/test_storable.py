@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.verdict import Outcome
 from tests.builders import make_failure, make_launch
 from tests.suites import one_session_a_day

@@ -6,8 +6,8 @@ import pytest
 
 from ddp_perf.baselines.save import Saved
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import parse_injection
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, LaunchError
 from tests.builders import (

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.errors import LaunchError
 from ddp_perf.session.figures import case_figures
-from ddp_perf.session.measure.unjudged import measure_unjudged
+from ddp_perf.session.measure.further_launches import measure_unjudged
 from tests.builders import (
     FakeLauncher,
     make_capacity,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.duel.best_of import best_chances
+from ddp_perf.stats.pairs import best_chances
 
 
 def blocks_of(shifts, blocks: int, sd: float, seed: int = 1):

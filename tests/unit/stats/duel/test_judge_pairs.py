@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.stats.duel.pair_plan import PairedPlan
-from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.stats.pairs import PairedPlan, judge_pairs
 
 FASTER, EQUIVALENT, SLOWER, UNDECIDED = (
     DuelOutcome.FASTER,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.duel.pair_plan import PairedPlan, plan_pair_looks
+from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
 from ddp_perf.stats.rule.error_rate import look_levels
 
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.duel import DuelOutcome
-from ddp_perf.stats.duel.pair_plan import PairedPlan
-from ddp_perf.stats.duel.pair_power import minimum_detectable, pairs_to_decide
-from ddp_perf.stats.pairs import judge_pairs
+from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.stats.pairs import PairedPlan, judge_pairs, minimum_detectable, pairs_to_decide
 from tests.unit.stats.duel.test_judge_pairs import plan_of, spread
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.duel.pairs_apart import most_apart, without_apart
+from ddp_perf.stats.pairs import most_apart, without_apart
 
 LOGS = st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=4, max_size=12)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.stats.duel.yardstick import choose_yardstick, pair_spread
+from ddp_perf.stats.pairs import choose_yardstick, pair_spread
 
 LEVELS = st.lists(st.floats(0.001, 10), min_size=2, max_size=12)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.control import ControlSlope, currents_move, fit_slope
+from ddp_perf.stats.rule.comparison import ControlSlope, currents_move, fit_slope
 
 
 def centred(values):

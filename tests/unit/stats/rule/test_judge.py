@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.rule.judge import judge_figures, judge_launches
+from ddp_perf.stats.summary import launch_level
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}

@@ -11,8 +11,8 @@ from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.judge_sides import judge_sides
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
+from ddp_perf.stats.rule.levels import WIDE_DEFAULT
+from ddp_perf.stats.rule.two_sides import judge_sides
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
 RULE = {"tolerance": 0.05, "alpha": 0.0005, "prior": WIDE_DEFAULT}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.stats.rule.error_rate import next_look, plan_looks
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.looks import next_look, plan_looks
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.inputs import launch_levels
-from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread, shared_variance
+from ddp_perf.stats.rule.comparison import launch_levels
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, shared_variance
 from tests.unit.stats.rule.machine import simulated_sessions
 
 

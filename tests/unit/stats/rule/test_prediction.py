@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
-from ddp_perf.stats.rule.prediction import (
+from ddp_perf.stats.rule.levels import WIDE_DEFAULT, SessionSpread
+from ddp_perf.stats.rule.reason import missing_sessions_text
+from ddp_perf.stats.rule.statistic import (
+    VarianceComponents,
     launches_that_likely_decide,
     launches_to_decide,
     sessions_to_decide,
 )
-from ddp_perf.stats.rule.reason import missing_sessions_text
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, SessionSpread
-from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 LEVELS = SignificanceLevels(regression=0.001)
 DRAWS = 20_000

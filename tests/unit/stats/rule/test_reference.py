@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.reference import (
+from ddp_perf.stats.rule.levels import (
+    SessionSpread,
     StoredLevels,
     around_level,
     centred,
     groups_of,
     level_variance,
 )
-from ddp_perf.stats.rule.session_variance import SessionSpread
 
 PRIOR = SessionPrior(sd=0.005, degrees_of_freedom=30.0)
 

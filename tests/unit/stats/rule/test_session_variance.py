@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.session_variance import (
+from ddp_perf.stats.rule.levels import (
     WIDE_DEFAULT,
     SessionSpread,
     detrend,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from ddp_perf.stats.rule.suspicion import (
+from ddp_perf.stats.rule.comparison import (
     REPEATED,
     level_of_one_session,
     sessions_to_confirm,

@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
-from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.stats.duel.pair_plan import PairedPlan
-from ddp_perf.stats.pairs import judge_pairs
-from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.two_stages import (
+from ddp_perf.core.verdict import DuelOutcome, Outcome, PairedVerdict, Verdict
+from ddp_perf.stats.pairs import PairedPlan, judge_pairs
+from ddp_perf.stats.rule.error_rate import (
     OF_SESSION,
     rate_of_pairs,
     settled_outcome,
     suspicion,
 )
+from ddp_perf.stats.rule.judge import judge_figures
 
 TOLERANCE = 0.05
 DIFFERENCES = st.floats(-0.3, 0.3, allow_subnormal=False)

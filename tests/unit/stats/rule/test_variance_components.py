@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.session_variance import SessionSpread
-from ddp_perf.stats.rule.variance_components import Sampling, VarianceComponents
+from ddp_perf.stats.rule.levels import SessionSpread
+from ddp_perf.stats.rule.statistic import Sampling, VarianceComponents
 
 
 def variance_of_two_middle_values() -> float:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.stats.step.attribution import attribute
+from ddp_perf.stats.step_change import attribute
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
 

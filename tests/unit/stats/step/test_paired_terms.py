@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.step.paired_terms import paired_terms
+from ddp_perf.stats.step_change import paired_terms
 from tests.builders import make_decomposition
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.system.gpu.cuda_driver import cuda_mismatch
+from ddp_perf.system.gpu.torch_builds import cuda_mismatch
 
 
 @pytest.mark.parametrize(

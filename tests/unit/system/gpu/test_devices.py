@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.system.gpu.devices import nvidia_device
+from ddp_perf.system.gpu.nvml import nvidia_device
 
 BUS = "sys/bus/pci/devices/0000:3b:00.0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.launch import NcclChoice
-from ddp_perf.system.gpu.nccl_lines import nccl_choice
+from ddp_perf.system.gpu.gpus import nccl_choice
 
 # NCCL 2.27.5 of torch 2.9.1, two GeForce GPUs without P2P, one line of each kind.
 SHARED_MEMORY = """\

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from ddp_perf.core.gpu import GpuHealth
-from ddp_perf.core.utilisation import GpuTraffic, GpuUse
+from ddp_perf.core.launch import GpuTraffic, GpuUse
 from ddp_perf.system.gpu.nvml_activity import read_traffic, read_use
 from tests.builders import make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader, card_uuid

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from ddp_perf.system.gpu.nvml_processes import processes_on
+from ddp_perf.system.gpu.nvml import processes_on
 
 SERVER, RANK, STRANGER = 10, 11, 12
 

@@ -21,7 +21,7 @@ from ddp_perf.system.gpu.nvml import (
     read_counters,
     read_health,
 )
-from ddp_perf.system.host.host_state import HostState
+from ddp_perf.system.host.host import HostState
 from ddp_perf.system.rank_watch import RankWatch
 from tests.builders import FakeLauncher, make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader

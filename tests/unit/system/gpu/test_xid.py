@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.system.gpu.xid import find_xids
+from ddp_perf.system.gpu.gpus import find_xids
 
 LOG = """\
 6,338,5140800,-;usb 1-1: new device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.system.host.core_clock import clock_ratio, heat_events
+from ddp_perf.system.host.processes import clock_ratio, heat_events
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ddp_perf.system.host.core_times import (
+from ddp_perf.system.host.processes import (
     TICKS_PER_S,
     CoreTimes,
     parse_core_times,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import ddp_perf.system.host.host_state as host_state
-from ddp_perf.system.host.host_state import read_host_state
+import ddp_perf.system.host.host as host_state
+from ddp_perf.system.host.host import read_host_state
 
 
 @pytest.fixture

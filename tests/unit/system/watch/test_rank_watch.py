@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuHealth, GpuLoad, GpuProcess
+from ddp_perf.core.launch import RankConditions
 from ddp_perf.system import rank_watch
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
-from ddp_perf.system.host.core_times import CoreTimes
-from ddp_perf.system.host.processes import FamilyCpu
+from ddp_perf.system.host.processes import CoreTimes, FamilyCpu
 from ddp_perf.system.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from ddp_perf.core.utilisation import GpuTraffic, GpuUse, RdmaUse
+from ddp_perf.core.launch import GpuTraffic, GpuUse, RdmaUse
+from ddp_perf.system import rank_watch
 from ddp_perf.system.host.network import InterfaceBytes, PortCounters
-from ddp_perf.system.watch import utilisation_watch
-from ddp_perf.system.watch.utilisation_watch import (
+from ddp_perf.system.rank_watch import (
     UseReading,
     UtilisationWatch,
     children_between,
@@ -117,8 +117,8 @@ def test_a_gpu_is_read_for_the_period_and_its_counters_twice():
 )
 def test_the_bytes_of_the_interface_are_a_difference(after, missing, monkeypatch):
     counters = iter([InterfaceBytes(10, 20), after])
-    monkeypatch.setattr(utilisation_watch, "read_interface", lambda name: next(counters))
-    monkeypatch.setattr(utilisation_watch, "link_speed", lambda name: 1.25e9)
+    monkeypatch.setattr(rank_watch, "read_interface", lambda name: next(counters))
+    monkeypatch.setattr(rank_watch, "link_speed", lambda name: 1.25e9)
     watch = UtilisationWatch(gpu=None, interface="eth9")
     watch.begin()
 
@@ -146,9 +146,9 @@ NDR = {"ports": "2 x InfiniBand 400 Gb/sec (4X NDR)", "speed": 100e9}
 )
 def test_the_bytes_of_ports_for_rdma_are_a_difference(after, used, monkeypatch):
     counters = iter([PortCounters(10, 20, 5), after and PortCounters(*after)])
-    monkeypatch.setattr(utilisation_watch, "read_rdma_ports", lambda: next(counters))
-    monkeypatch.setattr(utilisation_watch, "rdma_networks", lambda: NDR["ports"])
-    monkeypatch.setattr(utilisation_watch, "rdma_speed", lambda: NDR["speed"])
+    monkeypatch.setattr(rank_watch, "read_rdma_ports", lambda: next(counters))
+    monkeypatch.setattr(rank_watch, "rdma_networks", lambda: NDR["ports"])
+    monkeypatch.setattr(rank_watch, "rdma_speed", lambda: NDR["speed"])
     watch = UtilisationWatch(gpu=None, interface=None, reads_rdma=True)
     watch.begin()
 
@@ -156,7 +156,7 @@ def test_the_bytes_of_ports_for_rdma_are_a_difference(after, used, monkeypatch):
 
 
 def test_ports_for_rdma_are_read_only_where_asked(monkeypatch):
-    monkeypatch.setattr(utilisation_watch, "read_rdma_ports", lambda: pytest.fail("read"))
+    monkeypatch.setattr(rank_watch, "read_rdma_ports", lambda: pytest.fail("read"))
     watch = UtilisationWatch(gpu=None, interface=None)
     watch.begin()
 

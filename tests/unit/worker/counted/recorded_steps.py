@@ -6,11 +6,10 @@ import importlib
 import sys
 import textwrap
 
-from ddp_perf.worker.counted.makers import note_makers
+from ddp_perf.worker.counting.sites import note_makers
 from ddp_perf.worker.counting.step_recorder import record_step
-from ddp_perf.worker.steps.losses import Losses
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.protocol import follow_plan
+from ddp_perf.worker.steps.trainer import Losses, Trainer
 from tests.builders import make_cases
 from tests.unit.worker.contexts import make_context
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddp_perf.worker.counted.digest import parameter_digest
+from ddp_perf.worker.counting.structure import parameter_digest
 
 
 def model(seed=0):

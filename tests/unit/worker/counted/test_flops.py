@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddp_perf.torch_compat import set_tf32
-from ddp_perf.worker.counted.flops import FlopCounter
+from ddp_perf.worker.counting.structure import FlopCounter
 
 MODELS = {
     "mlp": lambda: (nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 16)), (8, 64)),

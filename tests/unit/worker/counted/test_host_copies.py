@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddp_perf.worker.counted.host_copies import note_host_copies
+from ddp_perf.worker.counting.sites import note_host_copies
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_perf.worker.counted.memory import MemoryTracker
+from ddp_perf.worker.counting.step_recorder import MemoryTracker
 
 SIZE = 4000  # bytes of a thousand float32
 

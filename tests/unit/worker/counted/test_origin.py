@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from ddp_perf.worker.counted.origin import Origin, origin_of, own_package
+from ddp_perf.worker.counting.sites import Origin, origin_of, own_package
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def installed(tmp_path, monkeypatch):
 def test_the_workloads_own_package_is_the_users_also_where_it_is_installed(
     installed, module, file, monkeypatch
 ):
-    monkeypatch.setattr("ddp_perf.worker.counted.origin._own", set())
+    monkeypatch.setattr("ddp_perf.worker.counting.sites._own", set())
     path = str(installed / file)
     assert origin_of(path) is Origin.LIBRARY
 

@@ -9,9 +9,8 @@ import torch
 import torch.distributed as dist
 
 import ddp_perf
-from ddp_perf.worker.counted.lone_group import init_lone_group
-from ddp_perf.worker.counted.origin import SourceLine
-from ddp_perf.worker.counting.sites import SiteNames, Spot
+from ddp_perf.worker.counting.dry import init_lone_group
+from ddp_perf.worker.counting.sites import SiteNames, SourceLine, Spot
 from ddp_perf.worker.steps.trainer import Trainer
 from tests.unit.worker.counted.recorded_steps import lines, record, total, write_workload
 

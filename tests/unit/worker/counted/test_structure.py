@@ -8,8 +8,8 @@ from torch import nn
 from ddp_perf.core.launch import Collective
 from ddp_perf.worker.counting import structure
 from ddp_perf.worker.counting.structure import Dispatched, dispatched_collective, in_order
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.steps.protocol import follow_plan
 
 FOUR_FLOATS = Collective(kind="reduce_scatter", dtype="float32", bytes=16)
 TWO_FLOATS = Collective(kind="all_gather", dtype="float32", bytes=16)

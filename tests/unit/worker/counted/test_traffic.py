@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_perf.worker.counted.traffic import Traffic, operation_traffic
+from ddp_perf.worker.counting.step_recorder import Traffic, operation_traffic
 
 FLOAT = 4
 

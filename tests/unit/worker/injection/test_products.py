@@ -7,9 +7,8 @@ import statistics
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.worker.counted.flops import FlopCounter
-from ddp_perf.worker.injection.effects import Injected
-from ddp_perf.worker.injection.products import products_for, times_s
+from ddp_perf.worker.counting.structure import FlopCounter
+from ddp_perf.worker.injection.effects import Injected, products_for, times_s
 from tests.builders import make_case
 from tests.unit.worker.contexts import CPU, CUDA, make_context
 

@@ -6,8 +6,8 @@ import pytest
 import torch.distributed as dist
 
 from ddp_perf.core.launch import Collective
-from ddp_perf.worker.probe.communication import communication_s
-from ddp_perf.worker.script.lone_groups import lone_groups
+from ddp_perf.worker.script.count import lone_groups
+from ddp_perf.worker.step_probe import communication_s
 from tests.unit.worker.contexts import CPU
 from tests.unit.worker.script.scripts import destroyed_group, make_script_case
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ddp_perf.worker.counting.structure import count_structure
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.probe.host_reads import count_host_reads
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.step_probe import count_host_reads
 from tests.unit.worker.contexts import CPU, CUDA
 from tests.unit.worker.script.scripts import Run
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import Work
 
-from ddp_perf.worker.probe.phases import WAITING, PhaseClock
+from ddp_perf.worker.step_probe import WAITING, PhaseClock
 
 CPU = torch.device("cpu")
 MODULE = nn.Linear(1, 1)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import ProcessGroup, Work
 
-from ddp_perf.worker.probe.waits import note_waits
+from ddp_perf.worker.step_probe import note_waits
 
 MODULE = nn.Linear(1, 1)
 

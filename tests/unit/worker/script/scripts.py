@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 import msgspec
 import torch.distributed as dist
 
-from ddp_perf.config.scripts import ScriptSuite, script_cases
+from ddp_perf.config.suite import ScriptSuite, script_cases
 from ddp_perf.core.case import Case
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script.steps import ScriptSteps
-from ddp_perf.worker.steps.plan import StepPlan
+from ddp_perf.worker.steps.protocol import StepPlan
 
 
 class Ended(BaseException):

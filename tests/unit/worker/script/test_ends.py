@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.script.ends import await_other_ends
+from ddp_perf.worker.script.steps import await_other_ends
 from tests.unit.worker.script.scripts import make_script_case
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from ddp_perf.worker.report import STACK_SIGNAL
-from ddp_perf.worker.script.environment import (
+from ddp_perf.worker.script.run import (
     set_torchrun_variables,
     stack_signal_kept,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ddp_perf.worker.script.forks import ForkMark
+from ddp_perf.worker.script.steps import ForkMark
 
 
 def is_set_in_a_fork(mark):

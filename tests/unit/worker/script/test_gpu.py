@@ -14,9 +14,9 @@ from torch.distributed import HashStore
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.errors import LaunchError
-from ddp_perf.worker import placement
-from ddp_perf.worker.examination import Examination
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker import process_group
+from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script import measure
 from tests.builders import make_gpu
 from tests.recordings import FakeNvml
@@ -62,8 +62,8 @@ def two_gpus(monkeypatch):
         (torch.cuda, "current_device", used("current_device", 0)),
         (torch.cuda, "get_device_name", used("get_device_name", "NVIDIA H200")),
         (torch.cuda, "device", lambda device: contextlib.nullcontext()),
-        (placement, "device_uuid", uuid),
-        (placement, "allowed_cores", lambda: noted.cores or (0, 1)),
+        (process_group, "device_uuid", uuid),
+        (process_group, "allowed_cores", lambda: noted.cores or (0, 1)),
         (os, "sched_setaffinity", lambda pid, cores: setattr(noted, "cores", tuple(cores))),
     ):
         monkeypatch.setattr(owner, name, stand_in)

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddp_perf.worker.script.loaders import unrecorded_batches
+from ddp_perf.worker.script.count import unrecorded_batches
 
 
 class Count(TorchDispatchMode):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker.script.lone_groups import lone_groups
+from ddp_perf.worker.script.count import lone_groups
 
 RANK, RANKS = 2, 4
 imported_before = dist.init_process_group  # as ``from torch.distributed import …`` has it

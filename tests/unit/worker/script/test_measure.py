@@ -14,7 +14,7 @@ from ddp_perf.core.launch import LaunchRequest, Profiling
 from ddp_perf.errors import ScriptError
 from ddp_perf.worker import step_probe as probe_module
 from ddp_perf.worker.counting import structure
-from ddp_perf.worker.examination import Examination
+from ddp_perf.worker.rank_context import Examination
 from ddp_perf.worker.script import measure
 from ddp_perf.worker.script import steps as steps_module
 from ddp_perf.worker.script.measure import needed_steps

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.subject import ScriptRun
 from ddp_perf.errors import ScriptError
 from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 

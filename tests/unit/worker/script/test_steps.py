@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.heartbeat import BEATS_PER_STEP
-from ddp_perf.worker.steps.plan import StepsEndedError
+from ddp_perf.worker.report import BEATS_PER_STEP
+from ddp_perf.worker.steps.protocol import StepsEndedError
 from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.unit.worker.script.scripts import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.collective import FLOAT32, CollectiveStep
+from ddp_perf.core.subject import FLOAT32, CollectiveStep
 from ddp_perf.torch_compat import TorchDispatchMode
 from ddp_perf.worker.steps.collective import CollectiveSteps
 from tests.unit.worker.contexts import make_context

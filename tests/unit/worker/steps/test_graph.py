@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.worker.steps.graph import WARM_UPS, graph_stream, is_captured
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.trainer import WARM_UPS, Trainer, graph_stream, is_captured
 from tests.builders import make_cases
 from tests.unit.worker.contexts import CPU, CUDA, make_context
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddp_perf.worker.steps.losses import Losses
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.trainer import Losses, Trainer
 from tests.builders import make_cases
 from tests.unit.worker.contexts import make_context
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker.steps.protocol import follow_plan
 
 
 def two_steps(log):

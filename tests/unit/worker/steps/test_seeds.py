@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddp_perf.worker.steps.seeds import seed_all
+from ddp_perf.worker.steps.protocol import seed_all
 
 
 @pytest.mark.parametrize(

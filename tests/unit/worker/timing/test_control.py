@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddp_perf.worker.timing.control import REPEATS, control_times_s
+from ddp_perf.worker.timing.clock import REPEATS, control_times_s
 
 CUDA = torch.device("cuda", 0)
 

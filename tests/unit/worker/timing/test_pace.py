@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ddp_perf.core.strategy import FsdpOptions
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
+from ddp_perf.worker.steps.protocol import follow_plan
+from ddp_perf.worker.timing.clock import is_host_bound, waits_for_gpu
 from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.builders import make_case, make_launch, make_probe
 from tests.simulated_gpu import SimulatedSteps

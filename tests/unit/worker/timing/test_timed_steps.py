@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import WarmUp
-from ddp_perf.worker.heartbeat import Phase
-from ddp_perf.worker.steps.plan import StepsEndedError, follow_plan
+from ddp_perf.worker.report import Phase
+from ddp_perf.worker.steps.protocol import StepsEndedError, follow_plan
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.clock import HostClock
 from ddp_perf.worker.timing.timed_steps import timed_on_gpu, timed_schedule

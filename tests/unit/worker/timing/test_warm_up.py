@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.worker.steps.plan import follow_plan
-from ddp_perf.worker.timing import warm_up
-from ddp_perf.worker.timing.timed_steps import timed_on_gpu
-from ddp_perf.worker.timing.warm_up import Window, until_steady
+from ddp_perf.worker.steps.protocol import follow_plan
+from ddp_perf.worker.timing import timed_steps
+from ddp_perf.worker.timing.timed_steps import Window, timed_on_gpu, until_steady
 from tests.builders import make_case
 from tests.simulated_gpu import SimulatedSteps
 
@@ -135,14 +134,14 @@ def test_warm_up_always_ends_within_its_limit_after_a_whole_window(medians, wind
 def launch(gpu, monkeypatch):
     """``launch(rest_s, …)``: warm-up and timed steps on the simulated GPU after a rest."""
     monkeypatch.setattr(torch.distributed, "barrier", gpu.synchronize)
-    monkeypatch.setattr(warm_up, "slowest", lambda figures, device: list(figures))
-    monkeypatch.setattr(warm_up, "all_agree", lambda yes, device: yes)
+    monkeypatch.setattr(timed_steps, "slowest", lambda figures, device: list(figures))
+    monkeypatch.setattr(timed_steps, "all_agree", lambda yes, device: yes)
 
     def run(rest_s, *, device_s=0.0015, host_s=0.0005):
         gpu.rest(rest_s)
         steps = SimulatedSteps(gpu, device_s=device_s, host_s=host_s)
         begun_s = gpu.now_s
-        warmed_up = follow_plan(warm_up.warm_up(steps, CUDA, gpu.read_load), steps.step)
+        warmed_up = follow_plan(timed_steps.warm_up(steps, CUDA, gpu.read_load), steps.step)
         schedule = make_case(tier="gpu").schedule
         plan = timed_on_gpu(steps, schedule, CUDA, after=warmed_up, read_load=gpu.read_load)
         timed = follow_plan(plan, steps.step)

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ddp_perf.worker.timing import witness
-from ddp_perf.worker.timing.witness import NoWitness, StepWitness
+from ddp_perf.worker.timing import clock
+from ddp_perf.worker.timing.clock import NoWitness, StepWitness
 
 BURNT_S = 0.02
 
@@ -18,7 +18,7 @@ BURNT_S = 0.02
 def kernel(tmp_path, monkeypatch):
     """``kernel(waited_ns)``: the kernel's count of this thread's waits from now on, or its text."""
     path = tmp_path / "schedstat"
-    monkeypatch.setattr(witness, "_WAITS", path)
+    monkeypatch.setattr(clock, "_WAITS", path)
 
     def count(waits):
         path.write_text(waits if isinstance(waits, str) else f"123456 {waits} 789\n")

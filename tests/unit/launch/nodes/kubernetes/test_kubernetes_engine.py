@@ -11,9 +11,8 @@ import time
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.nodes.kubernetes import kubectl
-from ddp_perf.launch.nodes.kubernetes.engine import KubernetesEngine
-from ddp_perf.launch.nodes.kubernetes.follow import Limits
+from ddp_perf.launch.nodes.kubernetes import engine as kubernetes_engine
+from ddp_perf.launch.nodes.kubernetes.engine import KubernetesEngine, Limits
 
 TEMPLATE = {
     "kind": "PodTemplate",
@@ -274,7 +273,7 @@ def test_a_job_that_cannot_be_deleted_costs_no_launch(cluster, failed, warned):
 
 @pytest.mark.slow
 def test_a_kubectl_that_hangs_is_ended(engine, cluster, monkeypatch):
-    monkeypatch.setattr(kubectl, "_PROCESS_S", 0.2)
+    monkeypatch.setattr(kubernetes_engine, "_PROCESS_S", 0.2)
     cluster.fail(hangs=True)
 
     with pytest.raises(LaunchError, match=r"kubectl create: it did not end in 0\.2 s"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddp_perf.launch.nodes.kubernetes.manifest import render_job, render_service
+from ddp_perf.launch.nodes.kubernetes.pods import render_job, render_service
 from tests.kubernetes_schema import problems
 
 EXAMPLE = Path("ci/templates/kubernetes/pod.yaml")

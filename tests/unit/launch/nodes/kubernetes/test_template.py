@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.launch.nodes.kubernetes.template import namespace_of, read_pod_template
+from ddp_perf.launch.nodes.kubernetes.pods import namespace_of, read_pod_template
 
 EXAMPLE = Path("ci/templates/kubernetes/pod.yaml")
 

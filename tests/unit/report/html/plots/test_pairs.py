@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ddp_perf.core.duel import DuelOutcome, PairedVerdict
+from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.report.html.svg_plots import (
     PlottedPair,
     line_plot,

@@ -9,18 +9,21 @@ import msgspec
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.report.curves import series_of
-from ddp_perf.report.html.plots.power import power_plot
-from ddp_perf.report.html.plots.scaling import (
+from ddp_perf.report.figures import REST, series_of
+from ddp_perf.report.html.svg_plots import (
+    Box,
+    Stack,
     efficiency_bars,
     epoch_bars,
+    launch_boxes,
+    power_plot,
+    rank_boxes,
     speedup_bars,
+    step_plot,
+    term_plot,
     throughput_plot,
 )
-from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
-from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terms import REST
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
     make_cases,

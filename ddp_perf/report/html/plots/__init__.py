@@ -1,1 +1,0 @@
-"""Plots of the report's page, as SVG."""

@@ -1,1 +1,0 @@
-"""The audit of the gate: a session ends with launches that a hidden size slows on purpose."""

@@ -1,1 +1,0 @@
-"""Checks of figures by arithmetic: published tables, stored sessions, link peaks."""

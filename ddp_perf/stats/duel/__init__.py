@@ -1,1 +1,0 @@
-"""Statistics of pairs of launches: one launch of each side of a duel."""

@@ -1,1 +1,0 @@
-"""The latency and the bandwidth of a link, modelled and fitted."""

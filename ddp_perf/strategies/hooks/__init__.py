@@ -1,1 +1,0 @@
-"""Communication hooks of DDP."""

@@ -1,1 +1,0 @@
-"""Counters of the kernel and of NVML, read before and after the timed steps."""

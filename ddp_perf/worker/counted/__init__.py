@@ -1,1 +1,0 @@
-"""Exact counts of a step: collectives, FLOPs, parameters."""
