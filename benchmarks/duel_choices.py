@@ -21,8 +21,8 @@ from benchmarks.bounds import with_interval
 from benchmarks.duel_machines import pair_series, recorded_pairs
 from benchmarks.families import Floats
 from benchmarks.level_recordings import stolen_day
+from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.pairs import best_chances, choose_yardstick, pair_spread
-from ddp_perf.stats.summary import launch_level
 
 LAUNCHES = (4, 6, 8)
 METRICS = ("step_time", "cpu_time", "tail", "peak_memory")

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.families import Floats
 from benchmarks.level_recordings import calm_day, of_size, stolen_day
 from ddp_perf.duel.run import PAIRS_A_SERVER
-from ddp_perf.stats.summary import launch_level
+from ddp_perf.stats.level import launch_level
 
 # Pairs of launches of one tree, side A and side B, on a shared 2-core machine: 6 pairs of servers
 # (each launch is a fork of its side's server) × 4 cases × 8 pairs, in their order.

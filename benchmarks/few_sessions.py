@@ -13,7 +13,8 @@ from scipy import stats
 from benchmarks.families import LAUNCHES
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
-from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_figures
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
+from tests.judging import judge_by_figures
 
 TOLERANCE, LAUNCH = 0.02, 0.005
 ALPHA = alpha_per_metric(0.01, 20)
@@ -80,7 +81,7 @@ def moderation(seed: int, machine: tuple[int, int, float, float]) -> tuple[str, 
 
 
 def _judged(figures: np.ndarray, slower: float, prior: SessionPrior | None) -> Outcome:
-    return judge_figures(
+    return judge_by_figures(
         (slower * figures[-1]).tolist(),
         figures[:-1].tolist(),
         tolerance=TOLERANCE,

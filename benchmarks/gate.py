@@ -29,7 +29,8 @@ from benchmarks.looks import LOOKS_TITLE, looks_tasks, several_looks
 from benchmarks.peers import all_peers
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.comparison import launch_levels, launch_medians
-from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_launches
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
+from tests.judging import judge as judge_values
 
 OURS, WITH_PRIOR = "this gate", "this gate, 20 cases"
 TOLERANCE, ALPHA = 0.02, 0.001
@@ -60,7 +61,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(trial: Trial, slow_down: float, prior: SessionPrior | None = None) -> Outcome:
     control = None if trial.control is None else trial.control.tolist()
-    return judge_launches(
+    return judge_values(
         (trial.sessions[-1] * slow_down).tolist(),
         trial.sessions[:-1].tolist(),
         control=None if control is None else control[-1],

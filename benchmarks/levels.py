@@ -35,8 +35,8 @@ from benchmarks.level_recordings import (
 )
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.summary import clean_steps, launch_level
+from ddp_perf.stats.level import clean_steps, launch_level
+from tests.judging import judge_by_figures
 
 Figure = Callable[[RecordedLaunch], float]
 TOLERANCE = 0.05
@@ -92,7 +92,7 @@ def verdicts(
     figures = [[figure(launch) for launch in session] for session in sessions]
     controls = [[launch.control for launch in session] for session in sessions]
     return Counter(
-        judge_figures(
+        judge_by_figures(
             [slow_down * value for value in figures[now]],
             figures[:now],
             tolerance=TOLERANCE,
@@ -273,7 +273,7 @@ def _is_red(sessions: Sessions, figure: Figure) -> bool:
     """Judge the newest session by the others. The control follows the level, not the tail."""
     figures = [[figure(launch) for launch in session] for session in sessions]
     controls = [[launch.control for launch in session] for session in sessions]
-    verdict = judge_figures(
+    verdict = judge_by_figures(
         figures[-1],
         figures[:-1],
         tolerance=TOLERANCE,

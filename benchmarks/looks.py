@@ -22,7 +22,7 @@ from benchmarks.bounds import Bound, with_interval
 from benchmarks.families import LAUNCHES, SESSIONS, Floats
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.error_rate import next_look
-from ddp_perf.stats.rule.judge import judge_launches
+from tests.judging import judge
 
 TOLERANCE, ALPHA = 0.02, 0.001
 FALSE_ALARMS = Bound(rate=3 * ALPHA)
@@ -104,7 +104,7 @@ def _judge(sessions: Floats, by: float, looks: tuple[int, ...]) -> tuple[Outcome
     look: int | None = looks[0]
     while look is not None:
         launches = look
-        verdict = judge_launches(
+        verdict = judge(
             (by * sessions[-1, :launches, None]).tolist(),
             baseline,
             tolerance=TOLERANCE,

@@ -28,7 +28,7 @@ from benchmarks.level_recordings import Sessions, calm_day, neighbours, of_size
 from benchmarks.levels import chosen, tail
 from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.verdict import OPEN, Outcome, Verdict
-from ddp_perf.stats.rule.judge import judge_figures
+from tests.judging import judge_by_figures
 
 ALPHA = 0.0005
 TOLERANCES = (0.02, 0.03, 0.05, 0.1)
@@ -125,7 +125,7 @@ def drawn_launches(
         def verdict_of(
             launches: int, baseline: Series = baseline, now: list[float] = figures[-1]
         ) -> Verdict:
-            return judge_figures(now[:launches], baseline, tolerance=0.05, alpha=ALPHA)
+            return judge_by_figures(now[:launches], baseline, tolerance=0.05, alpha=ALPHA)
 
         advice = verdict_of(LAUNCHES).likely_launches
         if advice is not None:
@@ -134,7 +134,7 @@ def drawn_launches(
 
 def judged(series: Series, now: int, tolerance: float) -> Verdict:
     """Judge a session by all before it."""
-    return judge_figures(
+    return judge_by_figures(
         series[now],
         series[:now],
         tolerance=tolerance,

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.bounds import with_interval
 from ddp_perf.core.verdict import DuelOutcome, Outcome
 from ddp_perf.duel.values import CaseDuel, Duel, MetricDuel, read_duel
-from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT
 from ddp_perf.stats.summary import summarise
+from tests.judging import judge_by_figures
 
 ROOT = Path(__file__).parents[1]
 COMMAND = "from ddp_perf.cli.app import app; app()"
@@ -192,7 +192,7 @@ def _figures(duels: Sequence[Duel], side: str) -> list[float]:
 def _is_red(stored: Sequence[float], current: Sequence[float], sessions: int, seed: int) -> bool:
     draw = random.Random(seed)
     before = draw.sample(stored, sessions * LAUNCHES)
-    verdict = judge_figures(
+    verdict = judge_by_figures(
         draw.sample(current, LAUNCHES),
         [before[start : start + LAUNCHES] for start in range(0, len(before), LAUNCHES)],
         tolerance=TOLERANCE,

@@ -47,8 +47,9 @@ from ddp_perf.stats.rule.error_rate import (
     settled_outcome,
     suspicion,
 )
-from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread, judge_figures
+from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT, Mask
+from tests.judging import judge_by_figures
 
 RATE, TOLERANCE, OF_TIME = 0.01, 0.05, 0.75
 LOOKS = plan_pair_looks(24)
@@ -118,7 +119,7 @@ class FirstStage:
         figures = self._figures[metric, case]
         if METRICS[metric] == "peak_memory" and not could_be_red(figures):
             return Verdict(outcome=Outcome.PASS, reason="the figures are within the tolerance")
-        return judge_figures(
+        return judge_by_figures(
             (factor * figures[-1]).tolist(),
             figures[:-1].tolist(),
             tolerance=TOLERANCE,

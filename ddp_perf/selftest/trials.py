@@ -35,6 +35,7 @@ from ddp_perf.selftest.curve import (
 )
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
 from ddp_perf.stats.interval import share_found
+from ddp_perf.stats.rule.comparison import JudgeOptions
 from ddp_perf.stats.summary import as_session, summarise
 from ddp_perf.system.files import VersionedJson
 
@@ -350,9 +351,8 @@ def _outcome(request: SelftestRequest, metric: str, trial: _Trial) -> Outcome:
         metric,
         block.session,
         [session.session for session in before],
-        tolerance=tolerance_of(request.case, metric),
-        alpha=request.alpha,
-        prior=None,  # it comes from the machine's other cases, and there are none here
+        # Without a prior: it comes from the machine's other cases, and there are none here.
+        JudgeOptions(tolerance=tolerance_of(request.case, metric), alpha=request.alpha),
     ).outcome
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddp_perf.core.verdict import Verdict
-from ddp_perf.stats.summary import launch_level
+from ddp_perf.stats.level import launch_level
 
 if TYPE_CHECKING:
     from ddp_perf.stats.rule.judge import judge_launches

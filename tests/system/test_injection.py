@@ -13,7 +13,7 @@ import pytest
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
-from ddp_perf.stats.summary import launch_level
+from ddp_perf.stats.level import launch_level
 from ddp_perf.system.host.processes import state_of
 
 SETTLED = 3  # first steps, in which DDP rebuilds its buckets

@@ -27,7 +27,7 @@ from ddp_perf.core.metric import (
     gated_metrics,
     metric_spec,
 )
-from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
+from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.comparability import (
     MachineHistory,
     changes,
@@ -50,8 +50,8 @@ from ddp_perf.session.gate.exact import (
 )
 from ddp_perf.session.gate.nodes import judge_each_node, name_nodes, over_nodes, slow_since
 from ddp_perf.session.gate.targets import describe_published, judge_targets, utilisation_of
+from ddp_perf.stats.rule.comparison import NOT_SAMPLED, JudgeOptions, Sampling
 from ddp_perf.stats.rule.judge import judge_figures
-from ddp_perf.stats.rule.statistic import NOT_SAMPLED, Sampling
 from ddp_perf.stats.rule.two_sides import judge_sides
 from ddp_perf.stats.summary import as_session
 
@@ -313,10 +313,7 @@ def _verdict(
             prior=prior,
             same_machine=not stored.of_hosts,
         )
-    return judge_session(
-        metric,
-        session,
-        stored.informing,
+    options = JudgeOptions(
         tolerance=tolerance,
         alpha=context.alpha,
         prior=prior,
@@ -324,6 +321,7 @@ def _verdict(
         session_levels=stored.levels,
         sampling=context.sampling.get(case.id, {}).get(metric, NOT_SAMPLED),
     )
+    return judge_session(metric, session, stored.informing, options)
 
 
 def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float | None:
@@ -361,31 +359,16 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
 
 
 def judge_session(
-    metric: str,
-    session: Session,
-    before: Sequence[Session],
-    *,
-    tolerance: float,
-    alpha: float,
-    prior: SessionPrior | None,
-    looks: Sequence[int] = (),
-    session_levels: Sequence[int] = (),
-    sampling: Sampling = NOT_SAMPLED,
+    metric: str, session: Session, before: Sequence[Session], options: JudgeOptions
 ) -> Verdict:
     """Judge a metric by ``before``, the stored sessions that inform it, oldest first."""
     control = controls(before, metric, session.environment)
     return judge_figures(
         session.values(metric),
         [session.values(metric) for session in before],
-        tolerance=tolerance,
-        alpha=alpha,
+        msgspec.structs.replace(options, reference=REFERENCE_SESSIONS),
         control=session.values(CONTROL) if control else None,
         baseline_control=control,
-        reference=REFERENCE_SESSIONS,
-        prior=prior,
-        looks=looks,
-        session_levels=session_levels,
-        sampling=sampling,
     )
 
 

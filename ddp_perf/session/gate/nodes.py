@@ -33,8 +33,7 @@ from ddp_perf.stats.alike_nodes import (
     visit_spread,
 )
 from ddp_perf.stats.interval import CONFIDENCE, Estimate, mean_estimate
-from ddp_perf.stats.rule.comparison import upper_t
-from ddp_perf.stats.rule.statistic import NOT_SAMPLED, Sampling
+from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling, upper_t
 from ddp_perf.stats.summary import as_session
 
 # Sessions of alike nodes as the rule takes them: over all nodes, each in the place of a launch.

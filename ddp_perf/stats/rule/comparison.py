@@ -12,8 +12,8 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.summary import launch_level
 
 # The difference of two levels, its error, and what may be concluded from it.
 
@@ -129,33 +129,57 @@ Launches = Sequence[Sequence[float]]  # launches × values of one session
 Figures = Sequence[float]  # one figure for each launch of one session
 
 
-def check_arguments(
-    tolerance: float,
-    alpha: float,
-    reference: int | None,
-    prior: SessionPrior | None,
-    looks: Sequence[int],
-    session_levels: Sequence[int],
-    sessions: int,
-) -> None:
-    """Raise ValueError, which names the option, if one is out of its range."""
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must lie between 0 and 1 (0.02 is 2 %), not {tolerance!r}")
-    if not 0 < alpha < 0.5:
-        raise ValueError(f"alpha must lie between 0 and 0.5, not {alpha!r}")
-    if reference is not None and reference < 1:
-        raise ValueError(f"reference must be at least one session, not {reference!r}")
-    if any(later <= look for look, later in itertools.pairwise([0, *looks])):
-        raise ValueError(f"looks (numbers of launches) must rise, not {list(looks)!r}")
-    if session_levels and len(session_levels) != sessions:
-        raise ValueError(
-            f"session_levels must have the {sessions} sessions of the baseline,"
-            f" not {len(session_levels)}"
-        )
-    if prior is not None:
-        if not (math.isfinite(prior.sd) and prior.sd >= 0):
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """The variance of a session's level because what it measured was not measured before."""
+
+    variance: float
+    degrees_of_freedom: float
+
+
+NOT_SAMPLED = Sampling(variance=0.0, degrees_of_freedom=1.0)
+
+
+class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a judgement.
+
+    ``session_levels`` has the number of the level of each session (default: one level). The
+    highest number is in force, and its first ``reference`` sessions (default: all) set it;
+    sessions of other levels only inform the variance. ``prior`` is the spread of the machine's
+    sessions, estimated from its other cases. ``looks`` are the planned numbers of launches,
+    rising, at which an undecided case is judged again; all looks together then keep ``alpha``, and
+    the level of PASS. ``sampling`` is the variance of what this session measured for the first
+    time: new nodes.
+    """
+
+    tolerance: float
+    alpha: float
+    reference: int | None = None
+    prior: SessionPrior | None = None
+    looks: Sequence[int] = ()
+    session_levels: Sequence[int] = ()
+    sampling: Sampling = NOT_SAMPLED
+
+    def check(self, sessions: int) -> None:
+        """Raise ValueError, which names the option, if one is out of its range."""
+        if not 0 < self.tolerance < 1:
+            raise ValueError(
+                f"tolerance must lie between 0 and 1 (0.02 is 2 %), not {self.tolerance!r}"
+            )
+        if not 0 < self.alpha < 0.5:
+            raise ValueError(f"alpha must lie between 0 and 0.5, not {self.alpha!r}")
+        if self.reference is not None and self.reference < 1:
+            raise ValueError(f"reference must be at least one session, not {self.reference!r}")
+        if any(later <= look for look, later in itertools.pairwise([0, *self.looks])):
+            raise ValueError(f"looks (numbers of launches) must rise, not {list(self.looks)!r}")
+        if self.session_levels and len(self.session_levels) != sessions:
+            raise ValueError(
+                f"session_levels must have the {sessions} sessions of the baseline,"
+                f" not {len(self.session_levels)}"
+            )
+        prior = self.prior
+        if prior is not None and not (math.isfinite(prior.sd) and prior.sd >= 0):
             raise ValueError(f"a prior's sd must be finite and not negative, not {prior.sd!r}")
-        if not prior.degrees_of_freedom >= 0:
+        if prior is not None and not prior.degrees_of_freedom >= 0:
             raise ValueError(f"a prior's df must not be negative, not {prior.degrees_of_freedom!r}")
 
 

@@ -17,9 +17,9 @@ from ddp_perf.stats.rule.comparison import (
     PASS_LEVEL,
     SUSPECT_LEVEL,
     Figures,
+    JudgeOptions,
     Launches,
     SignificanceLevels,
-    check_arguments,
     first_empty_launch,
     first_invalid_figure,
     launch_levels,
@@ -38,9 +38,7 @@ from ddp_perf.stats.rule.levels import (
 )
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import (
-    NOT_SAMPLED,
     JudgedDifference,
-    Sampling,
     judged_difference,
     launches_that_likely_decide,
     launches_to_decide,
@@ -72,26 +70,21 @@ _Values = TypeVar("_Values")  # the launches of one session, or their figures
 def judge_launches(
     current: Launches,
     baseline: Sequence[Launches],
+    options: JudgeOptions,
     *,
-    tolerance: float,
-    alpha: float,
     control: Launches | None = None,
     baseline_control: Sequence[Launches] | None = None,
-    reference: int | None = None,
-    prior: SessionPrior | None = None,
-    looks: Sequence[int] = (),
-    session_levels: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case by the values of every launch; lower is better.
 
     ``current`` has launches × values, and ``baseline`` has sessions × launches × values, the
     oldest session first; ``control`` and ``baseline_control`` likewise. The figure of a launch
     is the level of its values, and that of its control the median. `judge_figures` describes the
-    other parameters and the outcomes.
+    outcomes.
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks, session_levels, len(baseline))
+    options.check(len(baseline))
     if len(baseline) == 0:
         return _NO_BASELINE
     if problem := first_empty_launch(_named_sessions(current, baseline)):
@@ -99,44 +92,27 @@ def judge_launches(
     return judge_figures(
         launch_levels(current),
         [launch_levels(session) for session in baseline],
-        tolerance=tolerance,
-        alpha=alpha,
+        options,
         control=None if control is None else _control_figures(control),
         baseline_control=None
         if baseline_control is None
         else [_control_figures(session) for session in baseline_control],
-        reference=reference,
-        prior=prior,
-        looks=looks,
-        session_levels=session_levels,
     )
 
 
 def judge_figures(
     current: Figures,
     baseline: Sequence[Figures],
+    options: JudgeOptions,
     *,
-    tolerance: float,
-    alpha: float,
     control: Figures | None = None,
     baseline_control: Sequence[Figures] | None = None,
-    reference: int | None = None,
-    prior: SessionPrior | None = None,
-    looks: Sequence[int] = (),
-    session_levels: Sequence[int] = (),
-    sampling: Sampling = NOT_SAMPLED,
 ) -> Verdict:
     """Judge one metric of one case by one figure for each launch; lower is better.
 
     ``current`` has the figure of every launch, and ``baseline`` has sessions × launches, the
     oldest session first. ``control`` and ``baseline_control`` have the figures of the frozen
-    reference operation likewise; if a session has none, the control is not used. ``session_levels``
-    has the number of the level of each session (default: one level). The highest number is in
-    force, and its first ``reference`` sessions (default: all) set it; sessions of other levels only
-    inform the variance. ``prior`` is the spread of the machine's sessions, estimated from its
-    other cases. ``looks`` are the planned numbers of launches, rising, at which an undecided case
-    is judged again; all looks together then keep ``alpha``, and the level of PASS.
-    ``sampling`` is the variance of what this session measured for the first time: new nodes.
+    reference operation likewise; if a session has none, the control is not used.
 
     - REGRESSION: slower at level ¾ ``alpha``, one-sided, and by at least ``tolerance``, also
       without what the control explains; or the level became slower within the reference, and this
@@ -151,7 +127,7 @@ def judge_figures(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks, session_levels, len(baseline))
+    options.check(len(baseline))
     if len(baseline) == 0:
         return _NO_BASELINE
     controls = _paired_controls(control, baseline_control, len(baseline))
@@ -163,19 +139,15 @@ def judge_figures(
     )
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
-    level = level_of_one_session(alpha)
+    level = level_of_one_session(options.alpha)
     judged = judged_difference(
-        levels_of([*baseline, current], tolerance),
-        levels_of(controls, tolerance).fast if controls else None,
-        tolerance=tolerance,
-        reference=min(reference or len(baseline), len(baseline)),
-        prior=prior,
+        levels_of([*baseline, current], options.tolerance),
+        levels_of(controls, options.tolerance).fast if controls else None,
+        options,
         alpha=level,
-        session_levels=session_levels,
-        sampling=sampling,
     )
-    levels = _significance_levels(judged, level, looks, len(current))
-    return _conclude(judged, levels, alpha=alpha)
+    levels = _significance_levels(judged, level, options.looks, len(current))
+    return _conclude(judged, levels, alpha=options.alpha)
 
 
 def _named_sessions(current: _Values, baseline: Sequence[_Values]) -> list[tuple[str, _Values]]:

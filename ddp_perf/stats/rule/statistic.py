@@ -11,11 +11,13 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
-from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import (
+    NOT_SAMPLED,
     Comparison,
     ControlMove,
+    JudgeOptions,
+    Sampling,
     SignificanceLevels,
     currents_move,
     upper_f,
@@ -37,16 +39,6 @@ from ddp_perf.stats.rule.levels import (
 )
 
 # Variance components of a comparison.
-
-
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """The variance of a session's level because what it measured was not measured before."""
-
-    variance: float
-    degrees_of_freedom: float
-
-
-NOT_SAMPLED = Sampling(variance=0.0, degrees_of_freedom=1.0)
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,27 +164,20 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged_difference(
-    levels: Levels,
-    control: Floats | None,
-    *,
-    tolerance: float,
-    reference: int,
-    prior: SessionPrior | None,
-    alpha: float,
-    session_levels: Sequence[int] = (),
-    sampling: Sampling = NOT_SAMPLED,
+    levels: Levels, control: Floats | None, options: JudgeOptions, *, alpha: float
 ) -> JudgedDifference:
-    """Compare the current session with the first ``reference`` sessions of the newest level.
+    """Compare the current session with the reference of the newest level, a move at ``alpha``.
 
     ``levels`` and ``control`` (mean logs) have one entry for each session, the current one last.
-    ``session_levels`` has the number of each stored session's level; the highest is in force, and
-    a negative one is of sessions that were slower than theirs.
+    A negative one of ``session_levels`` is of sessions that were slower than their level.
     """
-    groups = groups_of(session_levels, len(levels.fast) - 1)
+    sessions, session_levels = len(levels.fast) - 1, options.session_levels
+    reference = min(options.reference or sessions, sessions)
+    groups = groups_of(session_levels, sessions)
     kept, in_reference = _selection(levels, groups, reference)
-    stored, slope = stored_levels(levels, control, groups, prior, kept=kept)
+    stored, slope = stored_levels(levels, control, groups, options.prior, kept=kept)
     newest = np.flatnonzero(stored.groups == stored.groups.max())
-    move = stored.find_move(in_reference, smallest=math.log1p(tolerance), level=alpha)
+    move = stored.find_move(in_reference, smallest=math.log1p(options.tolerance), level=alpha)
     if move is not None:
         stored = stored.split(move.after)
     chosen = newest[move.faster if move else slice(None)][:in_reference]
@@ -211,12 +196,13 @@ def judged_difference(
         )
         level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
         difference = current - moved.slope * float(control[-1]) - level
-    errors = msgspec.structs.replace(_errors(levels, stored, len(chosen), moved), sampling=sampling)
+    errors = _errors(levels, stored, len(chosen), moved)
+    errors = msgspec.structs.replace(errors, sampling=options.sampling)
     comparison = Comparison(
         difference=difference,
         standard_error=errors.standard_error,
         degrees_of_freedom=errors.degrees_of_freedom,
-        tolerance=tolerance,
+        tolerance=options.tolerance,
     )
     at_level = [number >= 0 for number in session_levels] or [True] * len(kept)
     share = slow_share(levels, kept.tolist(), at_level)

@@ -15,8 +15,8 @@ from ddp_perf.stats.rule.comparison import (
     SUSPECT_LEVEL,
     Comparison,
     Figures,
+    JudgeOptions,
     SignificanceLevels,
-    check_arguments,
     first_invalid_figure,
     upper_f,
 )
@@ -298,7 +298,7 @@ def judge_sides(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, None, prior, (), (), len(old))
+    JudgeOptions(tolerance=tolerance, alpha=alpha, prior=prior).check(len(old))
     problem = _problem("newer", new) or _problem("older", old)
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)

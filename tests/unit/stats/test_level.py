@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.stats import launch_level
-from ddp_perf.stats.summary import FASTEST_OF, clean_steps
+from ddp_perf.stats.level import FASTEST_OF, clean_steps
 
 SECONDS = st.floats(1e-6, 1e3)
 STEPS = st.lists(SECONDS, min_size=1, max_size=60)

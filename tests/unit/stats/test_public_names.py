@@ -7,13 +7,13 @@ import pytest
 
 import ddp_perf.stats
 from ddp_perf.core import verdict
-from ddp_perf.stats import summary
+from ddp_perf.stats import level
 from ddp_perf.stats.rule import judge
 
 
 def test_stats_exports_judge_launches_launch_level_and_verdict():
     assert ddp_perf.stats.judge_launches is judge.judge_launches
-    assert ddp_perf.stats.launch_level is summary.launch_level
+    assert ddp_perf.stats.launch_level is level.launch_level
     assert ddp_perf.stats.Verdict is verdict.Verdict
     assert set(ddp_perf.stats.__all__) == {"judge_launches", "launch_level", "Verdict"}
 
@@ -24,9 +24,7 @@ def test_stats_has_no_other_lazy_name():
 
 
 def test_importing_stats_imports_neither_torch_nor_numpy():
-    modules = (
-        "ddp_perf.stats, ddp_perf.stats.robust, ddp_perf.stats.hardware, ddp_perf.stats.hardware"
-    )
+    modules = "ddp_perf.stats, ddp_perf.stats.robust, ddp_perf.stats.hardware"
     script = (
         f"import sys, {modules}; sys.exit(sorted({{'torch', 'numpy'}} & {{*sys.modules}}) or 0)"
     )

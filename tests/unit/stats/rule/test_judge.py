@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.rule.judge import judge_figures, judge_launches
-from ddp_perf.stats.summary import launch_level
+from ddp_perf.stats.level import launch_level
+from tests.judging import judge, judge_by_figures
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
@@ -20,7 +20,7 @@ def outcomes(slow_down, *, trials=60, sessions=8, prior=None, **machine):
     for seed in range(trials):
         *baseline, current = simulated_sessions(sessions + 1, seed=seed, **machine)
         current = scaled(current, slow_down)
-        found.append(judge_launches(current, baseline, prior=prior, **RULE).outcome)
+        found.append(judge(current, baseline, prior=prior, **RULE).outcome)
     return found
 
 
@@ -57,7 +57,7 @@ def test_slow_down_is_found_beside_a_slow_mode():
 def test_verdict_agrees_with_the_textbook_t_test_if_the_tolerance_is_small():
     """One launch a session: a t test of one session against the median of eight."""
     *baseline, current = simulated_sessions(9, seed=3, launches=1, session=0.01)
-    verdict = judge_launches(current, baseline, tolerance=1e-9, alpha=0.001)
+    verdict = judge(current, baseline, tolerance=1e-9, alpha=0.001)
     sessions = np.log([session[0][0] for session in baseline])
     error = sessions.std(ddof=1) * math.sqrt(1 + math.pi / 2 / 8)
     margin = stats.t.isf(0.005, 7) * error
@@ -72,7 +72,7 @@ def test_verdict_agrees_with_the_textbook_t_test_if_the_tolerance_is_small():
 def test_a_launch_of_many_values_counts_as_its_level():
     *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.02)
     levels = [[[launch_level(launch)] for launch in session] for session in baseline]
-    assert judge_launches(current, levels, **RULE) == judge_launches(current, baseline, **RULE)
+    assert judge(current, levels, **RULE) == judge(current, baseline, **RULE)
 
 
 def test_judge_figures_gives_the_verdict_of_launches_with_one_value_each():
@@ -82,19 +82,19 @@ def test_judge_figures_gives_the_verdict_of_launches_with_one_value_each():
     def figures(session):
         return [value for (value,) in session]
 
-    assert judge_figures(
+    assert judge_by_figures(
         figures(current),
         [figures(session) for session in baseline],
         control=figures(control),
         baseline_control=[figures(session) for session in controls],
         **RULE,
-    ) == judge_launches(current, baseline, control=control, baseline_control=controls, **RULE)
+    ) == judge(current, baseline, control=control, baseline_control=controls, **RULE)
 
 
 def test_spikes_within_launches_do_not_change_the_verdict():
     *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.01)
     spiky = [[*launch[:-2], 100.0, 100.0] for launch in current]
-    plain, spiked = (judge_launches(each, baseline, **RULE) for each in (current, spiky))
+    plain, spiked = (judge(each, baseline, **RULE) for each in (current, spiky))
     assert spiked.outcome is plain.outcome is Outcome.PASS
     assert spiked.ratio == pytest.approx(plain.ratio, abs=0.002)
 
@@ -103,13 +103,13 @@ def test_minimum_detectable_is_found_nine_times_in_ten():
     found = 0
     for seed in range(200):
         *baseline, current = simulated_sessions(13, seed=seed)
-        plain = judge_launches(current, baseline, **RULE)
+        plain = judge(current, baseline, **RULE)
         slower = scaled(current, (1 + plain.minimum_detectable) / plain.ratio)
         # At its own ratio removed, a shift by the minimum detectable must be significant ...
-        assert judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
+        assert judge(slower, baseline, **RULE).outcome is Outcome.REGRESSION
         # ... and on top of the session's own luck nine times in ten.
         slower = scaled(current, 1 + plain.minimum_detectable)
-        found += judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
+        found += judge(slower, baseline, **RULE).outcome is Outcome.REGRESSION
     assert 170 <= found <= 195
 
 
@@ -117,8 +117,8 @@ def test_slow_drift_is_found_against_a_frozen_reference_and_named_within_a_growi
     drift = [1.002**session for session in range(40)]
     sessions = simulated_sessions(40, seed=5)
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, drift, strict=True)]
-    assert judge_launches(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
-    growing = judge_launches(current, baseline, **RULE)
+    assert judge(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
+    growing = judge(current, baseline, **RULE)
     assert "The reference itself moved by +" in growing.reason
 
 
@@ -132,9 +132,7 @@ def test_prior_finds_a_slow_down_that_three_sessions_alone_do_not():
 def test_prior_that_the_sessions_contradict_is_not_used():
     prior = SessionPrior(sd=0.002, degrees_of_freedom=math.inf)
     *baseline, current = simulated_sessions(9, seed=2, session=0.02)
-    assert judge_launches(current, baseline, prior=prior, **RULE) == judge_launches(
-        current, baseline, **RULE
-    )
+    assert judge(current, baseline, prior=prior, **RULE) == judge(current, baseline, **RULE)
 
 
 def test_control_removes_the_movement_of_the_machine():
@@ -142,10 +140,8 @@ def test_control_removes_the_movement_of_the_machine():
     sessions = simulated_sessions(9, seed=8)
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, moves, strict=True)]
     *baseline_control, control = [[[by], [by * 1.001]] for by in moves]
-    blind = judge_launches(current, baseline, **RULE)
-    seeing = judge_launches(
-        current, baseline, control=control, baseline_control=baseline_control, **RULE
-    )
+    blind = judge(current, baseline, **RULE)
+    seeing = judge(current, baseline, control=control, baseline_control=baseline_control, **RULE)
     assert blind.outcome is Outcome.UNDECIDED
     assert seeing.outcome is Outcome.PASS
     assert "was subtracted" in seeing.reason
@@ -154,10 +150,8 @@ def test_control_removes_the_movement_of_the_machine():
 def test_noisy_control_is_not_used():
     *baseline, current = simulated_sessions(9, seed=8)
     *baseline_control, control = simulated_sessions(9, seed=9, session=0.05, launch=0.05)
-    plain = judge_launches(current, baseline, **RULE)
-    verdict = judge_launches(
-        current, baseline, control=control, baseline_control=baseline_control, **RULE
-    )
+    plain = judge(current, baseline, **RULE)
+    verdict = judge(current, baseline, control=control, baseline_control=baseline_control, **RULE)
     assert verdict.outcome is plain.outcome
     assert verdict.ratio == pytest.approx(plain.ratio, abs=0.003)
     assert "nothing was subtracted" in verdict.reason
@@ -167,7 +161,7 @@ def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
     sessions = simulated_sessions(9, seed=8)
     *baseline, current = sessions
     *baseline_control, control = simulated_sessions(9, seed=9, session=0.001, launch=0.001)
-    verdict = judge_launches(
+    verdict = judge(
         scaled(current, 1.1),
         baseline,
         control=scaled(control, 1.1),
@@ -181,7 +175,7 @@ def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
 def test_growing_share_of_slow_launches_is_suspect():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:1], *scaled(current[1:], 1.5)]
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.SUSPECT
     assert "slow mode" in verdict.reason
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
@@ -193,7 +187,7 @@ def test_growing_share_of_slow_launches_is_suspect():
 def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:3], *scaled(current[3:], 1.5)]
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.UNDECIDED)
     assert "2 of 5 launches were in a slow mode, far above the others; 0 of 40" in verdict.reason
     assert "Over all launches" not in verdict.reason  # the reason begins with that change
@@ -202,7 +196,7 @@ def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
 def test_a_ratio_of_the_fast_launches_has_that_of_all_launches_beside_it():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*scaled(current[:1], 1.1), *scaled(current[1:], 1.6)]
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.REGRESSION
     assert verdict.ratio == pytest.approx(1.1, rel=0.02)
     overall = re.search(r"Over all launches the change is \+([\d.]+) %; the one", verdict.reason)
@@ -212,7 +206,7 @@ def test_a_ratio_of_the_fast_launches_has_that_of_all_launches_beside_it():
 def test_one_launch_below_all_others_never_passes_a_slow_down():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*scaled(current[:1], 0.7), *scaled(current[1:], 1.1)]
-    assert judge_launches(current, baseline, **RULE).outcome not in (
+    assert judge(current, baseline, **RULE).outcome not in (
         Outcome.PASS,
         Outcome.IMPROVEMENT,
     )
@@ -222,10 +216,10 @@ def test_every_launch_in_the_known_slow_mode_is_no_regression():
     """With three launches, 30 % of them slow, all launches of one session in 37 are slow."""
     *baseline, current = simulated_sessions(9, seed=6, launches=3, slow_share=0.3)
     current = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.4)
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.UNDECIDED)
     between = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.2)
-    assert judge_launches(between, baseline, **RULE).outcome is Outcome.REGRESSION
+    assert judge(between, baseline, **RULE).outcome is Outcome.REGRESSION
 
 
 @pytest.mark.parametrize(
@@ -242,7 +236,7 @@ def test_every_launch_in_the_known_slow_mode_is_no_regression():
 )
 def test_undecided_verdict_states_what_likely_decides_it(sessions, machine, advice):
     *baseline, current = simulated_sessions(sessions + 1, **machine)
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.UNDECIDED
     assert advice in verdict.reason
     if "may decide" in advice:
@@ -255,7 +249,7 @@ def test_undecided_verdict_states_what_likely_decides_it(sessions, machine, advi
 def test_an_undecided_verdict_begins_with_what_it_rules_out(sessions):
     *baseline, current = simulated_sessions(sessions + 1, seed=5, session=0.03)
 
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
 
     assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper == pytest.approx(verdict.interval[1])
@@ -270,7 +264,7 @@ def test_fast_launches_rule_nothing_out_where_most_are_slow_as_never_before():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*scaled(current[:2], 0.6), *scaled(current[2:], 0.9)]
 
-    verdict = judge_launches(current, baseline, **RULE)
+    verdict = judge(current, baseline, **RULE)
 
     assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper is None

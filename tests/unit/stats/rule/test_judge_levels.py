@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.judge import judge_launches
+from tests.judging import judge
 
 # Sessions of one launch whose levels alternate: their spread is the only thing to estimate.
 LEVELS = np.array([0.03, -0.03, 0.02, -0.02, 0.025, -0.025, 0.015, -0.015])
@@ -22,7 +22,7 @@ ERROR = LEVELS.std(ddof=1) * math.sqrt(1 + math.pi / 2 / len(LEVELS))
 def at(p, *, sign=1, **options):
     """Return the verdict on a session as far off as chance takes it with probability ``p``."""
     difference = sign * stats.t.isf(p, len(LEVELS) - 1) * ERROR
-    return judge_launches(
+    return judge(
         [[math.exp(difference)]], BASELINE, **{"tolerance": 1e-9, "alpha": 0.001, **options}
     )
 
@@ -69,7 +69,7 @@ def test_a_pass_rules_out_twice_the_tolerance_at_half_a_per_cent(p, outcome):
     bound = math.log1p(2 * 0.06)
     difference = bound - stats.t.isf(p, len(LEVELS) - 1) * ERROR
 
-    verdict = judge_launches([[math.exp(difference)]], BASELINE, tolerance=0.06, alpha=0.001)
+    verdict = judge([[math.exp(difference)]], BASELINE, tolerance=0.06, alpha=0.001)
 
     assert verdict.outcome is outcome
 
@@ -93,13 +93,13 @@ def simulated_sessions(count, launches, *, slow=(), spread=0.01):
 
 
 def test_the_stated_level_is_three_quarters_of_alpha_also_if_there_is_a_slow_mode():
-    plain = judge_launches(
+    plain = judge(
         [[1.5 * launch[0]] for launch in simulated_sessions(1, 5)[0]],
         simulated_sessions(8, 5),
         tolerance=0.02,
         alpha=0.002,
     )
-    modes = judge_launches(
+    modes = judge(
         [[2.5 * launch[0]] for launch in simulated_sessions(1, 5)[0]],
         simulated_sessions(8, 5, slow=[(1, 2), (4, 0), (6, 3)]),
         tolerance=0.02,
@@ -116,9 +116,7 @@ def test_each_look_has_the_level_of_the_first_planned_one_with_as_many_launches(
     def level(count):
         slower = [[1.5 * launch[0]] for launch in simulated_sessions(1, count)[0]]
         return stated_level(
-            judge_launches(
-                slower, simulated_sessions(8, 20), tolerance=0.02, alpha=0.2, looks=(5, 10, 20)
-            )
+            judge(slower, simulated_sessions(8, 20), tolerance=0.02, alpha=0.2, looks=(5, 10, 20))
         )
 
     levels = {count: level(count) for count in (5, 10, 20)}
@@ -130,7 +128,7 @@ def test_each_look_has_the_level_of_the_first_planned_one_with_as_many_launches(
 def test_a_pass_is_stricter_at_one_of_several_looks():
     def passes(looks):
         return sum(
-            judge_launches(
+            judge(
                 [[step * launch[0]] for launch in simulated_sessions(1, 5, spread=0.05)[0]],
                 simulated_sessions(8, 5, spread=0.05),
                 tolerance=0.05,
@@ -151,7 +149,7 @@ def test_a_session_without_its_control_leaves_the_control_out(lacking, where):
     controls[-1 if where == "now" else 3] = lacking
     arguments = {"tolerance": 0.02, "alpha": 0.001}
 
-    verdict = judge_launches(
+    verdict = judge(
         simulated_sessions(1, 5)[0],
         simulated_sessions(8, 5),
         control=controls[-1],
@@ -159,15 +157,13 @@ def test_a_session_without_its_control_leaves_the_control_out(lacking, where):
         **arguments,
     )
 
-    assert verdict == judge_launches(
-        simulated_sessions(1, 5)[0], simulated_sessions(8, 5), **arguments
-    )
+    assert verdict == judge(simulated_sessions(1, 5)[0], simulated_sessions(8, 5), **arguments)
 
 
 def test_the_control_moves_against_the_sessions_that_set_the_level():
     controls = [[[0.002]]] * 5 + [[[0.0024]]] * 4
 
-    verdict = judge_launches(
+    verdict = judge(
         simulated_sessions(1, 5)[0],
         simulated_sessions(8, 5),
         tolerance=0.02,
@@ -185,7 +181,7 @@ def test_the_control_moves_against_the_sessions_that_set_the_level():
 def test_a_control_that_hardly_moved_is_not_named(moved, named):
     controls = [[[0.002 * factor]] for factor in (1.01, 0.99, 1.005, 0.995) * 2 + (moved,)]
 
-    verdict = judge_launches(
+    verdict = judge(
         simulated_sessions(1, 5)[0],
         simulated_sessions(8, 5),
         tolerance=0.02,
@@ -203,7 +199,7 @@ def test_a_reference_that_was_slow_as_a_whole_is_compared_anyway():
         12, 3, slow=[(1, 0), (2, 1), (3, 0), (4, 2), (6, 1), (7, 1), (9, 0), (11, 2)]
     )
     usual[0] = [[1.4 * launch[0]] for launch in usual[0]]
-    verdict = judge_launches(usual[5], usual, tolerance=0.02, alpha=0.001, reference=1)
+    verdict = judge(usual[5], usual, tolerance=0.02, alpha=0.001, reference=1)
 
     assert verdict.ratio == pytest.approx(1 / 1.4, rel=0.02)
 
@@ -215,7 +211,7 @@ def slow_launches(slow_now, *, sessions=16, before=(), tolerance=0.02):
     """
     current = simulated_sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
     stored = simulated_sessions(sessions, 5, slow=before)
-    return judge_launches(current, stored, tolerance=tolerance, alpha=0.001)
+    return judge(current, stored, tolerance=tolerance, alpha=0.001)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +253,7 @@ def test_most_launches_slow_as_never_before_are_no_good_news(slow_now, outcome):
     current = simulated_sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
     faster = [[0.7 * launch[0]] for launch in current]
 
-    verdict = judge_launches(faster, simulated_sessions(16, 5), tolerance=0.02, alpha=0.001)
+    verdict = judge(faster, simulated_sessions(16, 5), tolerance=0.02, alpha=0.001)
 
     assert verdict.outcome is outcome
 
@@ -272,7 +268,7 @@ def test_one_mode_slower_is_suspect_at_the_chance_that_all_launches_are_in_the_s
     sessions = simulated_sessions(12, 5, slow=[(1, 2), (4, 0), (6, 3)])
     current = [[1.4 * launch[0]] for launch in simulated_sessions(1, 5)[0]]
 
-    verdict = judge_launches(current, sessions, tolerance=0.02, alpha=0.001)
+    verdict = judge(current, sessions, tolerance=0.02, alpha=0.001)
 
     assert verdict.outcome is Outcome.SUSPECT
     assert verdict.chance == pytest.approx(1 / 13)
@@ -297,7 +293,7 @@ def test_a_control_that_moved_alone_makes_nothing_suspect(step, control, outcome
     """The step followed the control in every session before, and does not now."""
     baseline = [[[500 * figure[0][0]]] for figure in CONTROL_BEFORE]
 
-    verdict = judge_launches(
+    verdict = judge(
         [[step]],
         baseline,
         tolerance=0.02,
@@ -321,7 +317,7 @@ def moved_after(place, factor, *, sessions=8):
 def test_the_reason_names_a_move_within_the_reference():
     moved = moved_after(2, 1.1)
 
-    verdict = judge_launches(moved[5], moved, tolerance=0.02, alpha=0.001, reference=5)
+    verdict = judge(moved[5], moved, tolerance=0.02, alpha=0.001, reference=5)
 
     assert verdict.outcome is Outcome.REGRESSION
     assert verdict.off_level == (2, 3, 4, 5, 6, 7)
@@ -341,7 +337,7 @@ def test_a_move_that_made_the_code_slower_is_a_regression_unless_the_session_rul
 
     def verdict(launches):
         current = [[float(launch)] for launch in launches]
-        return judge_launches(current, moved, tolerance=0.02, alpha=0.001, reference=5)
+        return judge(current, moved, tolerance=0.02, alpha=0.001, reference=5)
 
     undecided = verdict(RESTLESS)
     assert undecided.interval[0] < 1 < 1.1 < undecided.interval[1]
@@ -359,7 +355,7 @@ def test_a_move_that_made_the_code_slower_is_a_regression_unless_the_session_rul
 def test_a_move_that_made_the_code_faster_is_no_regression_of_an_undecided_session():
     moved = moved_after(2, 0.9)
 
-    verdict = judge_launches(
+    verdict = judge(
         [[float(0.9 * launch)] for launch in RESTLESS],
         moved,
         tolerance=0.02,
@@ -375,7 +371,7 @@ def test_a_move_that_made_the_code_faster_is_no_regression_of_an_undecided_sessi
 def test_without_a_move_no_stored_session_is_off_the_level():
     sessions = simulated_sessions(8, 5)
 
-    assert judge_launches(sessions[0], sessions, tolerance=0.02, alpha=0.001).off_level is None
+    assert judge(sessions[0], sessions, tolerance=0.02, alpha=0.001).off_level is None
 
 
 def test_a_slow_down_below_the_tolerance_is_not_suspect():
@@ -389,7 +385,7 @@ def test_a_slow_down_below_the_tolerance_is_not_suspect():
 @pytest.mark.parametrize("levels", [[0], [0] * 7, [0] * 9])
 def test_a_level_must_be_given_for_each_session_of_the_baseline(levels):
     with pytest.raises(ValueError, match=r"session_levels must have the 8 sessions .*, not \d"):
-        judge_launches([[1.0]], BASELINE, tolerance=0.02, alpha=0.001, session_levels=levels)
+        judge([[1.0]], BASELINE, tolerance=0.02, alpha=0.001, session_levels=levels)
 
 
 def test_a_later_level_is_compared_with_and_the_older_one_informs_how_sessions_differ():
@@ -398,8 +394,8 @@ def test_a_later_level_is_compared_with_and_the_older_one_informs_how_sessions_d
     arguments = {"tolerance": 0.02, "alpha": 0.001}
     levels = [0] * 8 + [1] * 3
 
-    verdict = judge_launches(slower[0], [*old, *slower], session_levels=levels, **arguments)
-    alone = judge_launches(slower[0], slower, **arguments)
+    verdict = judge(slower[0], [*old, *slower], session_levels=levels, **arguments)
+    alone = judge(slower[0], slower, **arguments)
 
     assert verdict.outcome is Outcome.PASS
     assert verdict.ratio == pytest.approx(1.0, abs=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.judge import judge_launches
+from tests.judging import judge
 from tests.strategies import FACTORS, SLOWER, comparisons
 from tests.unit.stats.rule.machine import scaled
 
@@ -18,10 +18,10 @@ few = settings(max_examples=60)
 @few
 @given(comparisons(), FACTORS)
 def test_scaling_all_values_does_not_change_the_verdict(arguments, factor):
-    verdict = judge_launches(**arguments)
+    verdict = judge(**arguments)
     arguments["current"] = scaled(arguments["current"], factor)
     arguments["baseline"] = [scaled(session, factor) for session in arguments["baseline"]]
-    again = judge_launches(**arguments)
+    again = judge(**arguments)
     assert again.outcome is verdict.outcome
     assert math.isclose(again.ratio, verdict.ratio, rel_tol=1e-9)
 
@@ -29,13 +29,13 @@ def test_scaling_all_values_does_not_change_the_verdict(arguments, factor):
 @few
 @given(comparisons(), st.randoms(use_true_random=False))
 def test_order_of_launches_and_values_does_not_change_the_verdict(arguments, random):
-    verdict = judge_launches(**arguments)
+    verdict = judge(**arguments)
     shuffled = copy.deepcopy(arguments)
     for session in (shuffled["current"], *shuffled["baseline"]):
         random.shuffle(session)
         for launch in session:
             random.shuffle(launch)
-    again = judge_launches(**shuffled)
+    again = judge(**shuffled)
     assert again.outcome is verdict.outcome
     assert math.isclose(again.ratio, verdict.ratio, rel_tol=1e-9)
 
@@ -43,9 +43,9 @@ def test_order_of_launches_and_values_does_not_change_the_verdict(arguments, ran
 @few
 @given(comparisons(), SLOWER)
 def test_slower_never_turns_a_regression_into_good_news(arguments, factor):
-    verdict = judge_launches(**arguments)
+    verdict = judge(**arguments)
     arguments["current"] = scaled(arguments["current"], factor)
-    slower = judge_launches(**arguments)
+    slower = judge(**arguments)
     if verdict.outcome in (Outcome.REGRESSION, Outcome.SUSPECT):
         assert slower.outcome not in GOOD
     if verdict.outcome not in GOOD:
@@ -58,13 +58,13 @@ def test_slower_never_turns_a_regression_into_good_news(arguments, factor):
 @few
 @given(comparisons())
 def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(arguments):
-    slower = judge_launches(**arguments).minimum_detectable
+    slower = judge(**arguments).minimum_detectable
     arguments["current"] = scaled(arguments["current"], 1 + slower)
-    verdict = judge_launches(**arguments)
+    verdict = judge(**arguments)
     assume(verdict.outcome is Outcome.REGRESSION and "slow mode" not in verdict.reason)
     assume("reference itself" not in verdict.reason)  # its faster side is another one then
     arguments["current"] = scaled(arguments["current"], verdict.ratio**-2 * (1 - 1e-9))
-    mirrored = judge_launches(**arguments)
+    mirrored = judge(**arguments)
     assert mirrored.outcome is Outcome.IMPROVEMENT
     assert math.isclose(mirrored.ratio, 1 / verdict.ratio, rel_tol=1e-6)
 
@@ -72,7 +72,7 @@ def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(argume
 @few
 @given(comparisons())
 def test_the_interval_contains_the_ratio_and_all_figures_are_finite(arguments):
-    verdict = judge_launches(**arguments)
+    verdict = judge(**arguments)
     by_share = "more slow launches than in any session" in verdict.reason
     assert (verdict.interval is None) is by_share
     low, high = verdict.interval or (verdict.ratio, verdict.ratio)

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT
 from ddp_perf.stats.rule.two_sides import judge_sides
+from tests.judging import judge_by_figures
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
 RULE = {"tolerance": 0.05, "alpha": 0.0005, "prior": WIDE_DEFAULT}
@@ -76,7 +76,7 @@ def test_one_session_a_side_passes_where_the_t_test_rules_out_twice_the_toleranc
 @pytest.mark.parametrize("ratio", [1.0, 1.2, 1.6])
 def test_the_figures_of_one_session_a_side_are_those_of_the_gate_with_one_stored_session(ratio):
     now, before = session(ratio), session()
-    gate = judge_figures(now, [before], **{**RULE, "alpha": 0.0005 / 0.75})
+    gate = judge_by_figures(now, [before], **{**RULE, "alpha": 0.0005 / 0.75})
 
     verdict = judge_sides([now], [before], **RULE)
 

@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.stats.rule.error_rate import next_look, plan_looks
-from ddp_perf.stats.rule.judge import judge_launches
+from tests.judging import judge
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ class TestJudgeWithLooks:
     def judge(slow_down, looks=(), launches=5, sd=0.03, seed=3):
         random = np.random.default_rng(seed)
         sessions = np.exp(random.normal(0, 0.002, (9, 1)) + random.normal(0, sd, (9, 20)))
-        return judge_launches(
+        return judge(
             (slow_down * sessions[-1, :launches, None]).tolist(),
             sessions[:-1, :, None].tolist(),
             tolerance=0.02,

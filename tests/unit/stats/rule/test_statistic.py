@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ddp_perf.stats.rule.comparison import JudgeOptions
 from ddp_perf.stats.rule.levels import levels_of
 from ddp_perf.stats.rule.statistic import judged_difference
 
 
 def judged(sessions, *, reference, tolerance=0.02, alpha=0.001, **options):
     levels = levels_of(sessions, tolerance)
-    return judged_difference(
-        levels, None, tolerance=tolerance, reference=reference, prior=None, alpha=alpha, **options
-    )
+    asked = JudgeOptions(tolerance=tolerance, alpha=alpha, reference=reference, **options)
+    return judged_difference(levels, None, asked, alpha=alpha)
 
 
 # Sessions of two, four and one launch, and the current one of two.

@@ -18,7 +18,7 @@ from ddp_perf.stats.rule.error_rate import (
     settled_outcome,
     suspicion,
 )
-from ddp_perf.stats.rule.judge import judge_figures
+from tests.judging import judge_by_figures
 
 TOLERANCE = 0.05
 DIFFERENCES = st.floats(-0.3, 0.3, allow_subnormal=False)
@@ -117,7 +117,7 @@ def test_verdicts_with_special_figures(changes, expected):
     )
 )
 def test_whatever_the_judge_cannot_decide_is_screened(sessions):
-    verdict = judge_figures(sessions[-1], sessions[:-1], tolerance=TOLERANCE, alpha=0.001)
+    verdict = judge_by_figures(sessions[-1], sessions[:-1], tolerance=TOLERANCE, alpha=0.001)
 
     screened = suspicion(verdict, TOLERANCE) is not None
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ddp_perf.stats.rule.comparison import Sampling
 from ddp_perf.stats.rule.levels import SessionSpread
-from ddp_perf.stats.rule.statistic import Sampling, VarianceComponents
+from ddp_perf.stats.rule.statistic import VarianceComponents
 
 
 def variance_of_two_middle_values() -> float:
