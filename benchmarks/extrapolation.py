@@ -37,7 +37,7 @@ from ddp_perf.scaling.laws import (
     session_points,
     unknown_shape,
 )
-from ddp_perf.stats.alpha_beta import Link, Topology, flat
+from ddp_perf.stats.link import Link, Topology, flat
 
 BASELINES = Path(__file__).parents[1] / "baselines"
 ONE_LINK = flat(Link(latency_s=1.0, bytes_per_s=1.0))

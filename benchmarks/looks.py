@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.bounds import Bound, with_interval
 from benchmarks.families import LAUNCHES, SESSIONS, Floats
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.error_rate import next_look
+from ddp_perf.stats.rule.looks import next_look
 from tests.judging import judge
 
 TOLERANCE, ALPHA = 0.02, 0.001

@@ -23,7 +23,7 @@ ddp_setup() {
     # Check this first: installing takes minutes, and would be of no use here.
     PYTHONPATH=$root:${PYTHONPATH-} "$python" -c '
 import sys
-from ddp_perf.system.host.host import LAUNCH_REMEDY, launch_obstacle
+from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 obstacle = launch_obstacle()
 sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . installs them)")' || return
     wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.stats.rule.error_rate import next_look
+from ddp_perf.stats.rule.looks import next_look
 from ddp_perf.stats.rule.target import judge_target
 
 Floats = npt.NDArray[np.float64]

@@ -22,7 +22,7 @@ from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host.host import host_name
 from ddp_perf.worker.process_group import measure_in_group
-from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.rank_context import Examination, RankStart
 from ddp_perf.worker.report import Heartbeats
 
 # A launch whose ranks something else started: each measures, and rank 0 receives the results.
@@ -63,14 +63,14 @@ def run_as_rank(request: LaunchRequest, meeting: Meeting) -> LaunchResult | Laun
     begin = time.monotonic()
     store, position = meeting
     ours = meeting.ours
-    result = measure_in_group(
-        request,
+    start = RankStart(
         rank=position.rank,
         local_rank=_place_on_node(request, meeting),
         heartbeats=Heartbeats(position.world_size),
         store=store,
         examination=Examination(),  # nothing supervises the rank
     )
+    result = measure_in_group(request, start)
     ours.set(f"result of rank {position.rank}", msgspec.json.encode(result).decode())
     if position.rank > 0:
         return None

@@ -49,7 +49,7 @@ from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 # ``ddp-perf bisect --good-env A --bad-env B``: the package or variable that is to blame.
 

@@ -44,7 +44,7 @@ from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
 from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.text import duel_text
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.system.host.termination import sigterm_calls
 
 _RESULTS = Path("artifacts/duel")

@@ -27,7 +27,8 @@ from ddp_perf.stats.plausibility import CasesAudit, TableAudit, audit_cases, aud
 from ddp_perf.system.checks import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.gpu.gpus import GpuReader, find_gpus, find_xids
 from ddp_perf.system.gpu.nvml import NvmlReader
-from ddp_perf.system.host.host import LAUNCH_REMEDY, launch_obstacle, read_host_state
+from ddp_perf.system.host.host import read_host_state
+from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.traces.analysis import analyse_traces
 from ddp_perf.traces.text import trace_json, trace_text
 

@@ -41,8 +41,8 @@ from ddp_perf.scaling.machines import measured_topology
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
 from ddp_perf.scaling.text import prediction_json, prediction_text
 from ddp_perf.session.result import read_results
-from ddp_perf.stats.alpha_beta import Link, Topology, flat
 from ddp_perf.stats.hardware import Optimizer
+from ddp_perf.stats.link import Link, Topology, flat
 from ddp_perf.system.files import replace_file
 
 # ``ddp-perf predict FILE``: predictions from scaling curves, for more ranks and for changes.

@@ -51,7 +51,7 @@ from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 _CONFIGS = Path("bench_configs")
 _EXIT_CODES = {

@@ -33,7 +33,7 @@ from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 _CONFIGS = Path("bench_configs")
 

@@ -50,7 +50,7 @@ from ddp_perf.session.measure.further_launches import measure_unjudged
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.result import SuiteResult, results_json
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 # The suite file of a tried script: written for the user, and the command that measures it.
 

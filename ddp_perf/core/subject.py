@@ -220,7 +220,7 @@ class CollectiveStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that consists of calls of one collective on float32 values."""
 
     kind: CollectiveKind
-    payload: int  # bytes, as nccl-tests counts them: see `ddp_perf.stats.alpha_beta`
+    payload: int  # bytes, as nccl-tests counts them: see `ddp_perf.stats.link`
     calls: int  # of a step, one after the other
 
 

@@ -31,7 +31,7 @@ from ddp_perf.launch.launcher import (
     server_environment,
 )
 from ddp_perf.launch.protocol import Pulse, open_pulse_memory, patience_with, read_hello
-from ddp_perf.system.host.host import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 # The driver's side of one forkserver process.
 

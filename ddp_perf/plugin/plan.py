@@ -14,7 +14,6 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.duel.touched import Project
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.session.gate_audit import is_auditable
 from ddp_perf.session.measure.nights import Night, night_length
 from ddp_perf.session.measure.rounds import audit_length, further_length, session_length
 from ddp_perf.system.capacity import Capacity
@@ -78,8 +77,13 @@ class SessionPlan(msgspec.Struct, kw_only=True):
     def length(self, options: Options) -> str:
         """Return how long the session takes; "" if the line of its one suite states it."""
         planned, stored = self.cases, self.baselines
-        audited = list(filter(is_auditable, planned)) if options.audit else []
-        audit_s = audit_length(audited, stored, settle_s=options.settle_s) if options.audit else 0.0
+        audit_s = 0.0
+        if options.audit:
+            # Imported here: judging needs scipy, which collection can do without.
+            from ddp_perf.session.gate_audit import is_auditable
+
+            audited = list(filter(is_auditable, planned))
+            audit_s = audit_length(audited, stored, settle_s=options.settle_s)
         known = any(case.id in stored[case.tier].cases for case in planned)
         further = further_length(options.settle_s if known else 0.0, audit_s)
         if self.night is not None and planned:

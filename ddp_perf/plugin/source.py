@@ -16,8 +16,8 @@ from ddp_perf.plugin.settling import audit_session, check_nodes, check_pool, mak
 from ddp_perf.session.measure.machine import Launchers, open_machine
 from ddp_perf.session.measure.rounds import Bench
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.system.host.host import check_can_launch
-from ddp_perf.workloads.text import check_texts
+from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.workloads.corpus import check_texts
 
 if TYPE_CHECKING:
     from ddp_perf.core.verdict import GateAudit

@@ -16,7 +16,6 @@ from ddp_perf.core.work import StepWork
 from ddp_perf.plugin.exit_code import ARRIVED, set_exit_code
 from ddp_perf.plugin.items import counting_command, in_xdist_worker
 from ddp_perf.plugin.session import SESSION, DdpSession
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, counted, prefixed_number
 from ddp_perf.render.units import counted as number_of
 from ddp_perf.report.next_step import NextStep, next_step
@@ -260,6 +259,9 @@ def by_suite(cases: Iterable[CountedCase]) -> dict[str, list[CountedCase]]:
 
 def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     """Return the table of a suite, and a line for what was stored and what got less."""
+    # Imported here: rich is slow to import, and collection does not need it.
+    from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+
     table = plain_table()
     table.add_column("case", overflow="fold")
     for heading in _HEADINGS:

@@ -39,7 +39,7 @@ from ddp_perf.scaling.laws import (
 from ddp_perf.session.figures import epoch_of
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.alpha_beta import bus_factor
+from ddp_perf.stats.link import bus_factor
 from ddp_perf.stats.plausibility import COMMUNICATION, audit_table
 
 # Scaling curves from measured or published figures: one for each work and batch size.

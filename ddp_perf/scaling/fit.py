@@ -26,7 +26,7 @@ from ddp_perf.scaling.laws import (
     in_buckets,
     unknown_shape,
 )
-from ddp_perf.stats.alpha_beta import Topology
+from ddp_perf.stats.link import Topology
 from ddp_perf.stats.robust import Floats
 
 # The Bayesian fit of scaling laws to points, and the bands of its predictions.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ddp_perf.core.subject import CollectiveKind
 from ddp_perf.render.units import counted
-from ddp_perf.stats.alpha_beta import Algorithm, Link, Topology, collective_s
+from ddp_perf.stats.link import Algorithm, Link, Topology, collective_s
 from ddp_perf.stats.robust import Floats, robust_sd
 
 # The communication of a step, and the part of it that computation can hide.

@@ -28,8 +28,8 @@ from ddp_perf.scaling.laws import (
     amdahl_limit,
     ranks_text,
 )
-from ddp_perf.stats.alpha_beta import Topology
 from ddp_perf.stats.hardware import Configuration, Cost, best_within, cost_of, training
+from ddp_perf.stats.link import Topology
 from ddp_perf.stats.robust import Floats
 
 # Amdahl's law beside the α-β model: fitted to the same points, and without a vote.

@@ -12,11 +12,11 @@ from ddp_perf.core.launch import Unit, first_structure
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import ENERGY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.alpha_beta import bus_factor, sent_bytes
 from ddp_perf.stats.hardware import Cost, cost_of
+from ddp_perf.stats.link import bus_factor, sent_bytes
 from ddp_perf.stats.pairs import PairedRatio, ratio_of_means, ratio_of_positive
 from ddp_perf.stats.summary import Scaling, ideal_share, scaling_of
-from ddp_perf.workloads.text import SAMPLES
+from ddp_perf.workloads.corpus import SAMPLES
 
 # The figures of a case that every report shows: medians over its launches.
 

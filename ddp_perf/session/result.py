@@ -21,8 +21,8 @@ from ddp_perf.core.metric import EXACT, NODES, STEP_TIME, STRUCTURE
 from ddp_perf.core.subject import CollectiveKind
 from ddp_perf.core.verdict import Explanation, Outcome, Settled
 from ddp_perf.errors import ExitCode, ResultsError
-from ddp_perf.stats.alpha_beta import Link, LinkFit, LinkShift, Part
 from ddp_perf.stats.hardware import Cost
+from ddp_perf.stats.link import Link, LinkFit, LinkShift, Part
 from ddp_perf.system.files import VersionedJson, replace_file
 from ddp_perf.traces.chrome import TraceAnalysis
 

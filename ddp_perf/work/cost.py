@@ -14,8 +14,8 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.subject import CollectiveKind
 from ddp_perf.core.work import HOST_READS, CollectiveCount, OperationCount, Site, StepWork
 from ddp_perf.render.units import short_number
-from ddp_perf.stats.alpha_beta import Link, ring_s
 from ddp_perf.stats.hardware import memory_bandwidth, peak_flops
+from ddp_perf.stats.link import Link, ring_s
 from ddp_perf.stats.plausibility import link_peak
 from ddp_perf.work.values import CountedCase, WorkChange, is_host_read
 

@@ -21,7 +21,8 @@ from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.launch.launcher import Runtime, package_directory
 from ddp_perf.render.units import change_text
 from ddp_perf.render.units import counted as number_of
-from ddp_perf.system.host.host import check_can_launch, current_commit
+from ddp_perf.system.host.host import current_commit
+from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.work.baseline import StoredWork, WorkBaseline, merge_work, torch_minor
 from ddp_perf.work.changes import grows, shrinks, work_changes
 from ddp_perf.work.collectives import disagreement

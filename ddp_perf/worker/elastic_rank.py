@@ -17,7 +17,7 @@ import msgspec
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.subject import PACKAGES
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import Greeting, Heartbeats, NodeFiles, RankFiles
+from ddp_perf.worker.report import Greeting, Heartbeats, NodeFiles, RankChannels, RankFiles
 
 
 def main(directory: Path) -> NoReturn:
@@ -41,7 +41,7 @@ def main(directory: Path) -> NoReturn:
     workload = request.case.workload
     preload([workload] if workload in PACKAGES else [])
     freeze()
-    run_to_end(request, heartbeats, reports, questions, store=None, directory=directory)
+    run_to_end(request, RankChannels(directory, heartbeats, reports, questions), store=None)
 
 
 def _connect(files: NodeFiles, greeting: Greeting) -> Connection:

@@ -150,7 +150,8 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     control_s = control_before(context.device)
     injected = Injected(request.injections, context)
     steps, examination = _build_steps(request, context, injected)
-    plan = measurement(request, context, steps, examination, injected, control_s)
+    prepared = Prepared(injected=injected, control_s=control_s)
+    plan = measurement(request, context, steps, examination, prepared)
     return follow_plan(plan, steps.step)
 
 
@@ -167,25 +168,26 @@ def forget_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes before the steps that are measured."""
+
+    injected: Injected
+    control_s: Sequence[float]  # times of the control before the training was built
+    peak: int = 0  # bytes: the peak before it was forgotten
+    owes_steps: bool = False  # see ``timed_on_gpu``
+
+
 def measurement(
     request: LaunchRequest,
     context: RankContext,
     steps: Steps,
     examination: StepPlan[StepFacts],
-    injected: Injected,
-    control_s: Sequence[float],
-    *,
-    peak_before: int = 0,
-    owes_steps: bool = False,
+    before: Prepared,
 ) -> StepPlan[RankResult]:
-    """Measure the steps that the schedule asks for, and examine further ones.
-
-    ``control_s`` are the times of the control before the training was built. ``peak_before`` is
-    the peak before it was forgotten. ``owes_steps``: see ``timed_on_gpu``. Collective.
-    """
+    """Measure the steps that the schedule asks for, and examine further ones. Collective."""
     case, device, placement = request.case, context.device, context.placement
     on_gpu = case.tier == "gpu"
-    with injected.run_beside():
+    with before.injected.run_beside():
         # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
         watch = RankWatch(
@@ -212,13 +214,13 @@ def measurement(
                 device,
                 after=extra_warmup,
                 read_load=read_load,
-                owes_steps=owes_steps,
+                owes_steps=before.owes_steps,
             )
         steps.enter(Phase.AFTER)
         utilisation = utilisation_watch.used()
         watched = watch.watched(timed.load)
         # Read before anything else can raise it.
-        peak_memory = max(peak_before, peak_memory_of(device))
+        peak_memory = max(before.peak, peak_memory_of(device))
         guard = context.examination
         control_after = guard.alone("control", lambda: control_times_s(device)) or ()
         result = RankResult(
@@ -228,7 +230,7 @@ def measurement(
             loops=timed.loops,
             cpu_s=timed.cpu_s,
             waited_s=timed.waited_s,
-            control_s=(*control_s, *control_after),
+            control_s=(*before.control_s, *control_after),
             peak_memory=peak_memory,
             digest=None,
             structure=None,
@@ -236,7 +238,7 @@ def measurement(
             unit=steps.unit,
             conditions=watched.conditions,
             extra_warmup=extra_warmup,
-            slowdown=injected.slowdown,
+            slowdown=before.injected.slowdown,
             numerics=numerics() if on_gpu and case.trains else None,
             energy_j=watched.energy_j,
             load=timed.load,

@@ -27,9 +27,9 @@ from ddp_perf.errors import DdpPerfError, NeedsGpuError
 from ddp_perf.torch_compat import flight_recorder_entries
 from ddp_perf.worker.counting.count import count_step
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
-from ddp_perf.worker.rank_context import Examination, is_peer_lost
+from ddp_perf.worker.rank_context import Examination, RankStart, is_peer_lost
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import Heartbeats, RankDone, RankError, RankFiles, RankTimed
+from ddp_perf.worker.report import RankChannels, RankDone, RankError, RankFiles, RankTimed
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
 from ddp_perf.worker.script.run import end_children
@@ -73,14 +73,11 @@ _LONGEST_DIRECTORY = 107 - len("/listener-12345678")
 def run_rank(
     request: LaunchRequest | CountRequest,
     rank: int,
-    directory: Path,
-    heartbeats: Heartbeats,
-    reports: Connection,
-    questions: Connection,
+    channels: RankChannels,
     parent: int,
 ) -> NoReturn:
     """Run a freshly forked rank: send one Report, then exit without unwinding."""
-    set_up_rank(RankFiles(directory=directory, rank=rank), parent)
+    set_up_rank(RankFiles(directory=channels.directory, rank=rank), parent)
     os.environ |= {  # as torchrun sets them for the user's code
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -88,31 +85,18 @@ def run_rank(
         "LOCAL_WORLD_SIZE": str(request.case.world_size),
     }
     if isinstance(request, CountRequest):
-        _count_to_end(request, heartbeats, reports, directory)
-    run_to_end(
-        request,
-        heartbeats,
-        reports,
-        questions,
-        store=FileStore(str(directory / "store"), request.case.world_size),
-        directory=directory,
-    )
+        _count_to_end(request, channels)
+    store = FileStore(str(channels.directory / "store"), request.case.world_size)
+    run_to_end(request, channels, store=store)
 
 
-def run_to_end(
-    request: LaunchRequest,
-    heartbeats: Heartbeats,
-    reports: Connection,
-    questions: Connection,
-    *,
-    store: Store | None,
-    directory: Path,
-) -> NoReturn:
+def run_to_end(request: LaunchRequest, channels: RankChannels, *, store: Store | None) -> NoReturn:
     """Measure as the rank of the environment, send one Report, and exit without unwinding.
 
-    ``store``: see ``measure_in_group``. ``directory`` is for this launch alone.
+    ``store``: see `RankStart`.
     """
-    answer_questions(questions)
+    reports, directory = channels.reports, channels.directory
+    answer_questions(channels.questions)
     _keep_sockets_in(directory)
 
     def deliver(result: RankResult, *, whole: bool = False) -> None:
@@ -123,31 +107,17 @@ def run_to_end(
     def end(work: Callable[[], RankResult]) -> NoReturn:
         _end_with(lambda: RankDone(result=work(), left=examination.left), request, reports)
 
-    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    start = RankStart(
+        rank=int(os.environ["RANK"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        heartbeats=channels.heartbeats,
+        store=store,
+        examination=examination,
+    )
     let_nccl_report(request)
     if request.case.script is None:
-        end(
-            lambda: measure_in_group(
-                request,
-                rank=rank,
-                local_rank=local_rank,
-                heartbeats=heartbeats,
-                store=store,
-                examination=examination,
-            )
-        )
-    end(
-        lambda: measure_script(
-            request,
-            rank=rank,
-            local_rank=local_rank,
-            heartbeats=heartbeats,
-            store=store,
-            directory=directory / "scratch",
-            end=end,
-            examination=examination,
-        )
-    )
+        end(lambda: measure_in_group(request, start))
+    end(lambda: measure_script(request, start, directory=directory / "scratch", end=end))
 
 
 def _keep_sockets_in(directory: Path) -> None:
@@ -161,17 +131,15 @@ def _keep_sockets_in(directory: Path) -> None:
         process._config["tempdir"] = str(directory)
 
 
-def _count_to_end(
-    request: CountRequest, heartbeats: Heartbeats, reports: Connection, directory: Path
-) -> NoReturn:
-    _keep_sockets_in(directory)
+def _count_to_end(request: CountRequest, channels: RankChannels) -> NoReturn:
+    _keep_sockets_in(channels.directory)
 
     def end(count: Callable[[], StepWork]) -> NoReturn:
-        _end_with(lambda: RankCounted(work=count()), request, reports)
+        _end_with(lambda: RankCounted(work=count()), request, channels.reports)
 
+    heartbeats, scratch = channels.heartbeats, channels.directory / "scratch"
     if request.case.script is None:
         end(lambda: count_step(request, heartbeats))
-    scratch = directory / "scratch"
     end(lambda: count_script(request, heartbeats=heartbeats, directory=scratch, end=end))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch.distributed import Store
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
@@ -19,8 +18,7 @@ from ddp_perf.system.host.network import interface_between_nodes, is_loopback
 from ddp_perf.system.packages import nccl_settings
 from ddp_perf.torch_compat import device_uuid, flight_recorder_variable
 from ddp_perf.worker.measure import measure
-from ddp_perf.worker.rank_context import Examination, RankContext
-from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.rank_context import RankContext, RankStart
 from ddp_perf.worker.steps.trainer import graph_stream
 
 # The placement of a rank: on its own GPU and the cores near it, or on its own cores.
@@ -134,27 +132,18 @@ _RECORDED_COLLECTIVES = "2000"
 _MOST_COMPILERS = 32  # processes, as Inductor by itself
 
 
-def measure_in_group(
-    request: LaunchRequest,
-    *,
-    rank: int,
-    local_rank: int,
-    heartbeats: Heartbeats,
-    store: Store | None,
-    examination: Examination,
-) -> RankResult:
+def measure_in_group(request: LaunchRequest, start: RankStart) -> RankResult:
     """Measure the request's case on one rank, in a process group that exists only meanwhile.
 
-    ``local_rank`` is the rank within its node, and chooses its GPU or cores. The ranks find each
-    other through ``store``; None: through that of the environment, which torchrun sets. Collective.
+    Collective.
     """
-    case = request.case
+    case, rank = request.case, start.rank
     set_variables(case)
-    device, placement = place(case, rank, local_rank, shared_gpu=request.shared_gpu)
+    device, placement = place(case, rank, start.local_rank, shared_gpu=request.shared_gpu)
     backend = backend_of(request)
     dist.init_process_group(
         backend,
-        store=store,
+        store=start.store,
         rank=rank,
         world_size=case.world_size,
         device_id=device if "nccl" in backend else None,  # so that no barrier has to guess
@@ -163,15 +152,15 @@ def measure_in_group(
         rank=rank,
         device=device,
         placement=placement,
-        heartbeats=heartbeats,
-        examination=examination,
+        heartbeats=start.heartbeats,
+        examination=start.examination,
     )
     with graph_stream(case, device):
         result = measure(request, context)
     # The model and optimizer of measure() are gone by now. A last reference to DDP that dies after
     # destroy_process_group would deadlock. There is no barrier after an error, since the other
     # ranks may be gone.
-    if examination.meet(result):
+    if start.examination.meet(result):
         dist.destroy_process_group()
     return result
 

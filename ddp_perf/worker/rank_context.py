@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import torch
 import torch.distributed as dist
+from torch.distributed import Store
 
 from ddp_perf.core.launch import PEER_LEFT, Fact, Placement, RankResult
 from ddp_perf.errors import DdpPerfError
@@ -120,3 +121,17 @@ class RankContext(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     heartbeats: Heartbeats  # shared with the supervisor
     examination: Examination = msgspec.field(default_factory=Examination)
+
+
+class RankStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank has before it joins the others.
+
+    ``local_rank`` is the rank within its node, and chooses its GPU or cores. The ranks find each
+    other through ``store``; None: through that of the environment, which torchrun sets.
+    """
+
+    rank: int
+    local_rank: int
+    heartbeats: Heartbeats
+    store: Store | None
+    examination: Examination

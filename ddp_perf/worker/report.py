@@ -8,6 +8,7 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,3 +192,12 @@ class Heartbeats:
             )
             for at in range(0, len(words), _WORDS)
         ]
+
+
+class RankChannels(NamedTuple):
+    """What a rank shares with its supervisor: a directory of this launch alone, and connections."""
+
+    directory: Path
+    heartbeats: Heartbeats
+    reports: Connection  # receives one Report
+    questions: Connection

@@ -14,7 +14,8 @@ from transformers import DistilBertConfig
 from transformers.models.distilbert.modeling_distilbert import DistilBertForSequenceClassification
 
 from ddp_perf.core.subject import TextDataset
-from ddp_perf.workloads.text import CLASSES, PADDING, text_batches
+from ddp_perf.workloads.corpus import CLASSES
+from ddp_perf.workloads.text import PADDING, text_batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
 

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 from ddp_perf.core.subject import TextDataset
-from ddp_perf.workloads.text import CLASSES, PADDING, text_batches
+from ddp_perf.workloads.corpus import CLASSES
+from ddp_perf.workloads.text import PADDING, text_batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import RankConditions
-from ddp_perf.stats.alpha_beta import bus_factor
+from ddp_perf.stats.link import bus_factor
 from tests.builders import (
     FakeLauncher,
     make_capacity,

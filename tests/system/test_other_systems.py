@@ -20,7 +20,7 @@ PRETENCE = Path(__file__).parent / "other_systems"
 TRACE = ROOT / "tests" / "unit" / "traces" / "recorded" / "a100_ws2.json.gz"
 SET_UP_READS = (
     *("ddp_perf/__init__.py", "ddp_perf/errors.py", "ddp_perf/system/__init__.py"),
-    "ddp_perf/system/host/host.py",
+    "ddp_perf/system/host/launch_platform.py",
 )
 NAMES = {"darwin": "macOS", "win32": "Windows"}
 

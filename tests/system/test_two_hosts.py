@@ -19,7 +19,7 @@ from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
 from ddp_perf.scaling.curves import measured_series
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
-from ddp_perf.stats.alpha_beta import Link, Topology
+from ddp_perf.stats.link import Link, Topology
 from tests.builders import make_cases, make_request, make_result
 from tests.projects import REPOSITORY
 from tests.system.conftest import WORKLOADS

@@ -29,7 +29,7 @@ from ddp_perf.launch.supervisor.postmortem import (
 from ddp_perf.launch.supervisor.rank import SupervisedRank
 from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
 from ddp_perf.worker.process import run_rank
-from ddp_perf.worker.report import Heartbeats, RankFiles
+from ddp_perf.worker.report import Heartbeats, RankChannels, RankFiles
 
 # A rank that is a fork of its supervisor.
 
@@ -57,10 +57,7 @@ class RankProcess(SupervisedRank):
                 (driver, reports, recorder),
                 request,
                 rank,
-                directory,
-                heartbeats,
-                sender,
-                questions,
+                RankChannels(directory, heartbeats, reports=sender, questions=questions),
                 os.getpid(),
             ),
         )
@@ -113,10 +110,7 @@ def _enter_rank(
     supervisors: tuple[Connection, ...],
     request: LaunchRequest | CountRequest,
     rank: int,
-    directory: Path,
-    heartbeats: Heartbeats,
-    sender: Connection,
-    questions: Connection,
+    channels: RankChannels,
     parent: int,
 ) -> None:
     """Run the rank in the child, after closing the supervisor's ends of the connections.
@@ -125,7 +119,7 @@ def _enter_rank(
     """
     for end in supervisors:
         end.close()
-    run_rank(request, rank, directory, heartbeats, sender, questions, parent)
+    run_rank(request, rank, channels, parent)
 
 
 # The supervision of one launch: start the ranks, watch every one, and end them all.

@@ -30,9 +30,7 @@ from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
 from ddp_perf.plugin.options import Against
 from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.report.duel.text import duel_text
 from ddp_perf.system.files import replace_file
 
 # The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
@@ -360,6 +358,10 @@ class _Lines:
 
 def show_duel(terminalreporter: pytest.TerminalReporter, against: AgainstSession) -> None:
     """Write the table of the duel, and why cases were left out of it."""
+    # Imported here: rich and scipy are slow to import, and collection does not need them.
+    from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.duel.text import duel_text
+
     width = terminalreporter._tw.fullwidth
     if against.duel is not None:
         terminalreporter.section("duel")

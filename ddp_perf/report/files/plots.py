@@ -26,7 +26,8 @@ from ddp_perf.session.result import SuiteResult
 # Okabe and Ito's colours, which colour-blind readers distinguish; a marker for each further eight.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_WIDTH, _HEIGHT, _NAME, _LETTER = 7.5, 4.6, 0.21, 0.075  # inches: figure, line, and letter of names
+_CURVES_WIDTH, _CURVES_HEIGHT = 7.5, 4.6  # inches
+_NAME, _LETTER = 0.21, 0.075  # inches: a line and a letter of names
 _IDEAL = "ideal, from one rank"
 _GREY = "0.45"
 _PIECES = 60  # of an ideal line
@@ -77,10 +78,10 @@ def _rank_figure(curves: Sequence[PlotSeries], label: str, quantity: _Quantity) 
     """
     shorter = short_names(curve.name for curve in curves)
     names = [shorter[curve.name].replace("$", r"\$") for curve in curves]
-    height = max(_HEIGHT, 1.6 + _NAME * (len(curves) + 2))
+    height = max(_CURVES_HEIGHT, 1.6 + _NAME * (len(curves) + 2))
     right = min(0.75 + _LETTER * max(len(name) for name in [*names, _IDEAL]), 3.0)
-    figure = Figure(figsize=(_WIDTH, height))
-    margins = {"left": 0.1, "right": 1 - right / _WIDTH, "bottom": 0.85 / height}
+    figure = Figure(figsize=(_CURVES_WIDTH, height))
+    margins = {"left": 0.1, "right": 1 - right / _CURVES_WIDTH, "bottom": 0.85 / height}
     figure.subplots_adjust(top=1 - 0.55 / height, **margins)
     axes = figure.subplots()
     for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
@@ -158,7 +159,7 @@ def _frame(axes: Axes, ranks: Sequence[int], label: str) -> None:
 _FORMATS = ("png", "svg")
 _MOST = 40  # bars that a reader can distinguish
 _BLUE = "#0072b2"
-_WIDTH, _LETTER = 7.0, 0.075  # inches: width of a figure, and of a letter
+_WIDTH = 7.0  # inches
 _TOP, _BOTTOM, _ROW = 0.62, 0.85, 0.28  # inches
 
 

@@ -35,8 +35,8 @@ from ddp_perf.stats.pairs import without_apart
 # The pairs of a duel: their ratios in order of time, each pair as a line, and all steps.
 
 
-_WIDTH, _HEIGHT = 400.0, 230.0
-_TOP, _BOTTOM = 44.0, 36.0
+_PAIRS_WIDTH, _PAIRS_HEIGHT = 400.0, 230.0
+_PAIRS_TOP, _BOTTOM = 44.0, 36.0
 _LEFT = 48.0
 _WIDEST = 4.0  # tolerances from the ratio 1 that are shown at least as far as they go
 _SLOW = 2.0  # tolerances above the median of its side: a slow launch
@@ -81,8 +81,8 @@ def ratio_plot(pairs: Sequence[PlottedPair], tolerance: float, verdict: PairedVe
     interval = verdict.interval
     limits = _limits(percents, tolerance, interval)
     frame = Frame(
-        x=Scale(low=0.5, high=len(pairs) + 1.0, start=_LEFT, end=_WIDTH - 14),
-        y=Scale(low=limits[0], high=limits[1], start=_HEIGHT - _BOTTOM, end=_TOP),
+        x=Scale(low=0.5, high=len(pairs) + 1.0, start=_LEFT, end=_PAIRS_WIDTH - 14),
+        y=Scale(low=limits[0], high=limits[1], start=_PAIRS_HEIGHT - _BOTTOM, end=_PAIRS_TOP),
     )
     parts = [
         text(0, 14, "Each pair in order of time", class_="label"),
@@ -102,7 +102,7 @@ def ratio_plot(pairs: Sequence[PlottedPair], tolerance: float, verdict: PairedVe
         x = frame.x.end - 2
         tip = f"interval of the verdict: {interval[0]:.3f} to {interval[1]:.3f}"
         parts.append(rect(x - 2, frame.y(high), 4, frame.y(low) - frame.y(high), "c4", tip))
-    return picture(_WIDTH, _HEIGHT, "Ratio of each pair in order of time", parts)
+    return picture(_PAIRS_WIDTH, _PAIRS_HEIGHT, "Ratio of each pair in order of time", parts)
 
 
 def _limits(
@@ -173,8 +173,13 @@ def line_plot(pairs: Sequence[PlottedPair], unit: str, aa: Sequence[float]) -> M
     values = [value for pair in pairs for value in (pair.a, pair.b)] + list(aa)
     margin = 0.06 * (max(values) - min(values)) or 0.05 * max(values)  # if all are equal
     frame = Frame(
-        x=Scale(low=0, high=1, start=140, end=_WIDTH - 90),
-        y=Scale(low=min(values) - margin, high=max(values) + margin, start=_HEIGHT - 36, end=_TOP),
+        x=Scale(low=0, high=1, start=140, end=_PAIRS_WIDTH - 90),
+        y=Scale(
+            low=min(values) - margin,
+            high=max(values) + margin,
+            start=_PAIRS_HEIGHT - 36,
+            end=_PAIRS_TOP,
+        ),
     )
     left, right = frame.x(0), frame.x(1)
     parts = [text(0, 14, "Each pair from A to B", class_="label"), _wide_axis(frame, unit)]
@@ -187,8 +192,8 @@ def line_plot(pairs: Sequence[PlottedPair], unit: str, aa: Sequence[float]) -> M
     parts += _side_name(frame, left, "A", [pair.a for pair in pairs], -10, "end")
     parts += _side_name(frame, right, "B", [pair.b for pair in pairs], 10, "start")
     if aa:
-        parts.append(text(left - 70, _HEIGHT - 18, "A alone", "middle", "note"))
-    return picture(_WIDTH, _HEIGHT, "Each pair from side A to side B", parts)
+        parts.append(text(left - 70, _PAIRS_HEIGHT - 18, "A alone", "middle", "note"))
+    return picture(_PAIRS_WIDTH, _PAIRS_HEIGHT, "Each pair from side A to side B", parts)
 
 
 def _side_name(
@@ -197,7 +202,7 @@ def _side_name(
     """Draw the name of a side, and its median."""
     y = frame.y(statistics.median(values))
     return [
-        text(x, _HEIGHT - 18, side, "middle", "value"),
+        text(x, _PAIRS_HEIGHT - 18, side, "middle", "value"),
         line(x - 7, y, x + 7, y, "median"),
         text(x + gap, y + 4, f"{statistics.median(values):.4g}", anchor, "value"),
     ]
@@ -206,7 +211,7 @@ def _side_name(
 def _wide_axis(frame: Frame, unit: str) -> Markup:
     """Draw the axis of the figures at the left edge of the picture."""
     wide = Frame(
-        x=Scale(low=0, high=1, start=_LEFT, end=_WIDTH - 12),
+        x=Scale(low=0, high=1, start=_LEFT, end=_PAIRS_WIDTH - 12),
         y=frame.y,
     )
     return wide.left_axis([(t, f"{t:.6g}") for t in frame.y.ticks()], unit)
@@ -225,8 +230,8 @@ def step_curves(a_ms: Sequence[float], b_ms: Sequence[float]) -> Markup:
     low, high = min(both), max(float(np.quantile(side, 0.99)) for side in (a_ms, b_ms))
     margin = 0.04 * (high - low) or 0.05 * high
     frame = Frame(
-        x=Scale(low=low - margin, high=high + margin, start=_LEFT, end=_WIDTH - 14),
-        y=Scale(low=0, high=100, start=_HEIGHT - _BOTTOM, end=_TOP),
+        x=Scale(low=low - margin, high=high + margin, start=_LEFT, end=_PAIRS_WIDTH - 14),
+        y=Scale(low=0, high=100, start=_PAIRS_HEIGHT - _BOTTOM, end=_PAIRS_TOP),
     )
     parts = [
         text(0, 14, "All timed steps", class_="label"),
@@ -239,7 +244,7 @@ def step_curves(a_ms: Sequence[float], b_ms: Sequence[float]) -> Markup:
         is_left = middles[place] < middles[1 - place] or (middles[0] == middles[1] and side == "A")
         at, anchor = (-8, "end") if is_left else (8, "start")
         parts.append(text(frame.x(middles[place]) + at, frame.y(50) + 4, side, anchor, "value"))
-    return picture(_WIDTH, _HEIGHT, "Distribution of all timed steps", parts)
+    return picture(_PAIRS_WIDTH, _PAIRS_HEIGHT, "Distribution of all timed steps", parts)
 
 
 def _curve(frame: Frame, values: Sequence[float], class_: str) -> Markup:
@@ -255,10 +260,15 @@ def _curve(frame: Frame, values: Sequence[float], class_: str) -> Markup:
 # Throughput against ranks with the ideal line; speed-up and efficiency as bars.
 
 
-_WIDTH, _HEIGHT = 400.0, 250.0
+_SCALING_WIDTH, _SCALING_HEIGHT = 400.0, 250.0
 _BAND = 16.0  # width of a baseline's band in pixels
 _TICK, _VALUE = 18.0, 40.0  # width of the text of a tick, and of a figure
-_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
+_SCALING_ROW, _SCALING_TOP, _SCALING_NAMES, _SCALING_VALUES = (
+    20.0,
+    34.0,
+    150.0,
+    60.0,
+)  # pixels, in a chart of bars
 _LETTERS = 25  # the longest name that fits beside its bar
 _REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
 
@@ -270,8 +280,8 @@ def throughput_plot(series: PlotSeries) -> Markup:
     ideal = _throughput(first) / first.ranks
     top = 1.12 * max([ideal * most, *(_band(row, series.tolerance)[1] for row in rows)])
     frame = Frame(
-        x=Scale(low=0, high=most + 0.5, start=52, end=_WIDTH - 34),
-        y=Scale(low=0, high=top, start=_HEIGHT - 36, end=34),
+        x=Scale(low=0, high=most + 0.5, start=52, end=_SCALING_WIDTH - 34),
+        y=Scale(low=0, high=top, start=_SCALING_HEIGHT - 36, end=34),
     )
     parts = [
         frame.left_axis(_named(frame.y.ticks()), f"{first.unit} a second"),
@@ -290,7 +300,9 @@ def throughput_plot(series: PlotSeries) -> Markup:
         parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))
         if row.ranks in valued:
             parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
-    return picture(_WIDTH, _HEIGHT, f"Throughput against ranks: {series.name}", parts)
+    return picture(
+        _SCALING_WIDTH, _SCALING_HEIGHT, f"Throughput against ranks: {series.name}", parts
+    )
 
 
 def _throughput(row: CaseRow) -> float:
@@ -334,7 +346,7 @@ def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
     for i, (value, name) in enumerate(zip(values, names, strict=True)):
         parts += _bar(frame, i, name, value, f"{value:.0%}")
     parts += [frame.vertical(at, "reference", f"{at:.0%}", side) for at, side in _REFERENCES]
-    return picture(_WIDTH, _bars_height(len(rows)), "Scaling efficiency", parts)
+    return picture(_SCALING_WIDTH, _bars_height(len(rows)), "Scaling efficiency", parts)
 
 
 def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
@@ -345,9 +357,9 @@ def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
     parts = [frame.bottom_axis(ticks, "speed-up against one rank (tick: ideal)")]
     for i, (row, value, name) in enumerate(zip(rows, values, names, strict=True)):
         parts += _bar(frame, i, name, value, f"{value:.2f} ×")
-        x, y = frame.x(row.ranks), _TOP + i * _ROW
-        parts.append(line(x, y + 1, x, y + _ROW - 3, "tick"))
-    return picture(_WIDTH, _bars_height(len(rows)), "Speed-up against one rank", parts)
+        x, y = frame.x(row.ranks), _SCALING_TOP + i * _SCALING_ROW
+        parts.append(line(x, y + 1, x, y + _SCALING_ROW - 3, "tick"))
+    return picture(_SCALING_WIDTH, _bars_height(len(rows)), "Speed-up against one rank", parts)
 
 
 def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
@@ -357,40 +369,47 @@ def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
     parts = [frame.bottom_axis(_named(frame.x.ticks()), "seconds an epoch")]
     for i, (value, name) in enumerate(zip(values, names, strict=True)):
         parts += _bar(frame, i, name, value, f"{prefixed_number(value)} s")
-    return picture(_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
+    return picture(_SCALING_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
 
 
 def _bar_frame(count: int, high: float) -> Frame:
-    bottom = _TOP + count * _ROW
+    bottom = _SCALING_TOP + count * _SCALING_ROW
     return Frame(
-        x=Scale(low=0, high=high, start=_NAMES, end=_WIDTH - _VALUES),
-        y=Scale(low=0, high=1, start=bottom, end=_TOP - 4),
+        x=Scale(low=0, high=high, start=_SCALING_NAMES, end=_SCALING_WIDTH - _SCALING_VALUES),
+        y=Scale(low=0, high=1, start=bottom, end=_SCALING_TOP - 4),
     )
 
 
 def _bars_height(count: int) -> float:
-    return _TOP + count * _ROW + 34
+    return _SCALING_TOP + count * _SCALING_ROW + 34
 
 
 def _bar(frame: Frame, row: int, name: str, value: float, shown: str) -> list[Markup]:
-    y = _TOP + row * _ROW
+    y = _SCALING_TOP + row * _SCALING_ROW
     return [
         row_name(y, name),
-        rect(frame.x(0), y + 3, frame.x(value) - frame.x(0), _ROW - 7, "c0", f"{name}: {shown}"),
-        text(_WIDTH - _VALUES + 8, y + 14, shown, class_="value"),
+        rect(
+            frame.x(0),
+            y + 3,
+            frame.x(value) - frame.x(0),
+            _SCALING_ROW - 7,
+            "c0",
+            f"{name}: {shown}",
+        ),
+        text(_SCALING_WIDTH - _SCALING_VALUES + 8, y + 14, shown, class_="value"),
     ]
 
 
 def row_name(y: float, name: str) -> Markup:
     """Draw a name left of its bar. A long one loses its front: its end is distinctive."""
     shown = name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"
-    return text(_NAMES - 6, y + 14, shown, "end")
+    return text(_SCALING_NAMES - 6, y + 14, shown, "end")
 
 
 # The distribution of step times, by launch and by rank.
 
 
-_WIDTH, _ROW, _TOP = 400.0, 14.0, 44.0
+_STEPS_WIDTH, _STEPS_ROW, _STEPS_TOP = 400.0, 14.0, 44.0
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -428,31 +447,34 @@ def step_plot(boxes: Sequence[Box], title: str, baseline_ms: float | None) -> Ma
     figures += [] if baseline_ms is None else [baseline_ms]
     low, high = min(figures), max(figures)
     margin = 0.04 * (high - low) or 0.05 * high  # if all are equal, a little around them
-    bottom = _TOP + len(boxes) * _ROW
+    bottom = _STEPS_TOP + len(boxes) * _STEPS_ROW
     frame = Frame(
-        x=Scale(low=low - margin, high=high + margin, start=66, end=_WIDTH - 12),
-        y=Scale(low=0, high=1, start=bottom, end=_TOP - 4),
+        x=Scale(low=low - margin, high=high + margin, start=66, end=_STEPS_WIDTH - 12),
+        y=Scale(low=0, high=1, start=bottom, end=_STEPS_TOP - 4),
     )
     parts = [text(0, 14, title, class_="label")]
     parts.append(frame.bottom_axis([(t, f"{t:.6g}") for t in frame.x.ticks()], "ms a step"))
-    parts += [text(60, _TOP + (i + 0.5) * _ROW + 4, box.name, "end") for i, box in enumerate(boxes)]
+    parts += [
+        text(60, _STEPS_TOP + (i + 0.5) * _STEPS_ROW + 4, box.name, "end")
+        for i, box in enumerate(boxes)
+    ]
     if baseline_ms is not None:
         parts.append(frame.vertical(baseline_ms, "reference", "baseline"))
     whiskers, middles, medians = "", "", ""
     for i, box in enumerate(boxes):
-        y = _TOP + (i + 0.5) * _ROW
+        y = _STEPS_TOP + (i + 0.5) * _STEPS_ROW
         least, quarter, median, three_quarters, most = (coordinate(frame.x(m)) for m in box.marks)
         whiskers += f"M{least} {coordinate(y)}H{most}"
         middles += f"M{quarter} {coordinate(y - 4)}H{three_quarters}v8H{quarter}z"
         medians += f"M{median} {coordinate(y - 5)}v10"
     parts += [path(whiskers, "whisker"), path(middles, "box"), path(medians, "median")]
-    return picture(_WIDTH, bottom + 34, title, parts)
+    return picture(_STEPS_WIDTH, bottom + 34, title, parts)
 
 
 # The terms of each case's step, stacked.
 
 
-_WIDTH, _ROW, _TOP, _NAMES, _VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
+_TERMS_WIDTH, _TERMS_ROW, _TERMS_TOP, _TERMS_NAMES, _TERMS_VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
 _LETTER = 6.4  # approximate width of a letter in pixels
 
 
@@ -471,41 +493,48 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 def term_plot(stacks: Sequence[Stack]) -> Markup:
     """Draw a stack for each case. Each part has its figure in a tip, and its name where it fits."""
-    bottom = _TOP + len(stacks) * _ROW
+    bottom = _TERMS_TOP + len(stacks) * _TERMS_ROW
     most = max(sum(stack.parts().values()) for stack in stacks)
     frame = Frame(
-        x=Scale(low=0, high=1e3 * most, start=_NAMES, end=_WIDTH - _VALUES),
-        y=Scale(low=0, high=1, start=bottom, end=_TOP),
+        x=Scale(low=0, high=1e3 * most, start=_TERMS_NAMES, end=_TERMS_WIDTH - _TERMS_VALUES),
+        y=Scale(low=0, high=1, start=bottom, end=_TERMS_TOP),
     )
     parts = [frame.bottom_axis([(t, f"{t:g}") for t in frame.x.ticks()], "ms a step")]
     for i, stack in enumerate(stacks):
-        y, at = _TOP + i * _ROW, 0.0
+        y, at = _TERMS_TOP + i * _TERMS_ROW, 0.0
         parts.append(row_name(y, stack.name))
         for name, value in stack.parts().items():
             left, width = frame.x(1e3 * at), frame.x(1e3 * (at + value)) - frame.x(1e3 * at)
             tip = f"{stack.name}: {name} {1e3 * value:.2f} ms"
-            parts.append(rect(left, y + 2, width, _ROW - 5, f"c{SHOWN.index(name)} part", tip))
+            parts.append(
+                rect(left, y + 2, width, _TERMS_ROW - 5, f"c{SHOWN.index(name)} part", tip)
+            )
             if width > _LETTER * len(name):
                 parts.append(text(left + width / 2, y + 13.5, name, "middle", "in"))
             at += value
         parts.append(
-            text(_WIDTH - _VALUES + 8, y + 14, f"{1e3 * stack.step_s:.3g} ms", class_="value")
+            text(
+                _TERMS_WIDTH - _TERMS_VALUES + 8,
+                y + 14,
+                f"{1e3 * stack.step_s:.3g} ms",
+                class_="value",
+            )
         )
-    return picture(_WIDTH, bottom + 34, "Where the time of a step goes", parts)
+    return picture(_TERMS_WIDTH, bottom + 34, "Where the time of a step goes", parts)
 
 
 # The gate's power curve: the share that was found, by the observed slow-down.
 
 
-_WIDTH, _HEIGHT = 400.0, 280.0
+_POWER_WIDTH, _POWER_HEIGHT = 400.0, 280.0
 _MOST = 0.3  # the largest slow-down drawn
 
 
 def power_plot(curve: PowerCurve) -> Markup:
     """Draw the share of detected slow-downs against their size, with 95 % intervals of both."""
     frame = Frame(
-        x=Scale(low=-2, high=100 * _MOST, start=40, end=_WIDTH - 24),
-        y=Scale(low=0, high=100, start=_HEIGHT - 36, end=40),
+        x=Scale(low=-2, high=100 * _MOST, start=40, end=_POWER_WIDTH - 24),
+        y=Scale(low=0, high=100, start=_POWER_HEIGHT - 36, end=40),
     )
     parts = [
         frame.left_axis([(t, f"{t} %") for t in range(0, 101, 20)], "found, of trials"),
@@ -516,7 +545,7 @@ def power_plot(curve: PowerCurve) -> Markup:
     ]
     for point in curve.points:
         parts += _point(frame, point)
-    return picture(_WIDTH, _HEIGHT, "Power of the gate on this machine", parts)
+    return picture(_POWER_WIDTH, _POWER_HEIGHT, "Power of the gate on this machine", parts)
 
 
 def _point(frame: Frame, point: Point) -> list[Markup]:
@@ -541,7 +570,7 @@ def _point(frame: Frame, point: Point) -> list[Markup]:
 # The step time of a case in each session of the history.
 
 
-_WIDTH, _HEIGHT = 400.0, 200.0
+_HISTORY_WIDTH, _HISTORY_HEIGHT = 400.0, 200.0
 MOST_SESSIONS = 60
 
 
@@ -554,8 +583,10 @@ def session_plot(sessions: Sequence[HistoryPoint]) -> Markup:
     values = [1e3 * session.figure.value for session in shown if session.figure.value is not None]
     margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # if all are equal, around them
     frame = Frame(
-        x=Scale(low=0, high=len(shown) - 1, start=56, end=_WIDTH - 30),
-        y=Scale(low=min(values) - margin, high=max(values) + margin, start=_HEIGHT - 36, end=40),
+        x=Scale(low=0, high=len(shown) - 1, start=56, end=_HISTORY_WIDTH - 30),
+        y=Scale(
+            low=min(values) - margin, high=max(values) + margin, start=_HISTORY_HEIGHT - 36, end=40
+        ),
     )
     title = f"Step time of the last {len(shown)} sessions"
     first, last = shown[0].session.date[:10], shown[-1].session.date[:10]
@@ -567,4 +598,4 @@ def session_plot(sessions: Sequence[HistoryPoint]) -> Markup:
     for i, (session, value) in enumerate(zip(shown, values, strict=True)):
         tip = f"{session.session.date[:10]}: {value:.4g} ms, {session.session.environment.commit}"
         parts.append(rect(frame.x(i) - 2.5, frame.y(value) - 2.5, 5, 5, "c0", tip))
-    return picture(_WIDTH, _HEIGHT, title, parts)
+    return picture(_HISTORY_WIDTH, _HISTORY_HEIGHT, title, parts)

@@ -43,7 +43,7 @@ from ddp_perf.session.gate.nodes import (
     slowest_node,
 )
 from ddp_perf.session.result import LinkFinding, SuiteResult, is_waiting
-from ddp_perf.stats.alpha_beta import Link, LinkFit, Part
+from ddp_perf.stats.link import Link, LinkFit, Part
 
 # The figures in a suite's table: of training, or of a collective.
 

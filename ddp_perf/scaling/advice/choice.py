@@ -26,7 +26,6 @@ from ddp_perf.scaling.laws import (
     fsdp_shape,
     in_buckets,
 )
-from ddp_perf.stats.alpha_beta import Topology
 from ddp_perf.stats.hardware import (
     Optimizer,
     RankMemory,
@@ -35,6 +34,7 @@ from ddp_perf.stats.hardware import (
     peak_flops,
     rank_memory,
 )
+from ddp_perf.stats.link import Topology
 from ddp_perf.stats.robust import Floats
 
 # A plan: how to train a model on a number of GPUs, and the memory that it needs.

@@ -19,7 +19,8 @@ from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import LinkFinding
-from ddp_perf.stats.alpha_beta import LinkFit, LinkPoint, compare_links, fit_link
+from ddp_perf.stats.link import LinkFit, LinkPoint
+from ddp_perf.stats.link_fit import compare_links, fit_link
 
 # The link of a suite of collectives: the fit of this session compared with the baseline's.
 #

@@ -24,8 +24,8 @@ from ddp_perf.core.target import (
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.stats.alpha_beta import bus_factor
 from ddp_perf.stats.hardware import common_peak, largest_peak, mfu
+from ddp_perf.stats.link import bus_factor
 from ddp_perf.stats.plausibility import audit_table
 from ddp_perf.stats.rule.target import TargetJudgement, judge_target
 from ddp_perf.stats.summary import efficiency_of

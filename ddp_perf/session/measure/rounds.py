@@ -24,7 +24,7 @@ from ddp_perf.core.metric import needs_single_rank
 from ddp_perf.errors import BaselineError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.stats.rule.error_rate import next_look, plan_looks
+from ddp_perf.stats.rule.looks import next_look, plan_looks
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.git import CodeState
 

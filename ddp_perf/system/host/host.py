@@ -1,4 +1,4 @@
-"""The host: its processor, its name, its limits, and whether ranks can be launched on it."""
+"""The host: its processor, its name, and its limits and use, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import platform
 import re
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from ddp_perf.errors import LaunchError
 from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
 from ddp_perf.system.host.processes import CoreTimes, read_core_times
@@ -161,33 +159,3 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8").strip() or None
     except OSError:
         return None
-
-
-# The rule about operating systems: ranks are launched only on Linux; all else works anywhere.
-
-
-_NAMES = {"darwin": "macOS", "win32": "Windows"}
-LAUNCH_REMEDY = (
-    "launch on Linux, in WSL2 or in a Linux container; what works here: pytest -m 'not"
-    " perf and not work', ddp-perf compare, judge, report, explain, predict, trace, audit, baseline"
-    " and history"
-)
-
-
-def launch_obstacle() -> str | None:
-    """Return why no rank can be launched on this system, or None on Linux.
-
-    A launch needs fork, pidfd, process groups, the parent-death signal, /proc and CPU affinity.
-    They guarantee that a rank is placed, watched and never left behind.
-    """
-    system: str = sys.platform  # mypy would evaluate a comparison of sys.platform itself
-    if system == "linux":
-        return None
-    return f"ranks can be launched only on Linux, and this is {_NAMES.get(system, system)}"
-
-
-def check_can_launch() -> None:
-    """Raise LaunchError, with the remedy, on a system where no rank can be launched."""
-    obstacle = launch_obstacle()
-    if obstacle is not None:
-        raise LaunchError(f"{obstacle}; {LAUNCH_REMEDY}")

@@ -11,7 +11,6 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import torch
 import torch.distributed as dist
-from torch.distributed import Store
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
@@ -29,13 +28,13 @@ from ddp_perf.worker.counting.structure import (
 )
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.measure import (
+    Prepared,
     control_before,
     measurement,
     peak_memory_of,
 )
 from ddp_perf.worker.process_group import place_script, placement_on, set_variables
-from ddp_perf.worker.rank_context import Examination, RankContext
-from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.rank_context import RankContext, RankStart
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.run import (
@@ -54,33 +53,31 @@ from ddp_perf.worker.timing.timed_steps import LEAST_EXTRA_WARMUPS
 
 def measure_script(
     request: LaunchRequest,
+    start: RankStart,
     *,
-    rank: int,
-    local_rank: int,
-    heartbeats: Heartbeats,
-    store: Store | None,
     directory: Path,
     end: Callable[[Callable[[], RankResult]], NoReturn],
-    examination: Examination,
 ) -> RankResult:
     """Run the script of the request's case on one rank, and measure it.
 
-    ``store``: see ``measure_in_group``; the script makes the process group itself. ``directory``
-    is for this launch alone. ``end`` is called in the middle of the script when all figures are
-    there. If the script is over just before, they are returned. Collective.
+    The script makes the process group itself. ``directory`` is for this launch alone. ``end`` is
+    called in the middle of the script when all figures are there. If the script is over just
+    before, they are returned. Collective.
     """
-    case = request.case
+    case, rank, local_rank = request.case, start.rank, start.local_rank
     assert case.script is not None  # that is what is measured
     file = script_file(case.script, [*request.import_paths, str(Path.cwd())])
     set_variables(case)
     placed = place_script(case, rank, local_rank, shared_gpu=request.shared_gpu)
-    meeting = None if store is None else set_torchrun_variables(case, rank, store)
+    meeting = None
+    if start.store is not None:
+        meeting = set_torchrun_variables(case, rank, start.store)
     roots = request.import_paths if file is None else (*request.import_paths, str(file.parent))
     tree = PrivateTree(directory, roots) if case.script.scratch else None
     run = case.script
     become_main(run, file)
     steps: ScriptSteps[RankResult] = ScriptSteps(
-        case, rank, heartbeats, needed=needed_steps(request)
+        case, rank, start.heartbeats, needed=needed_steps(request)
     )
 
     def context() -> RankContext:
@@ -89,8 +86,8 @@ def measure_script(
             rank=rank,
             device=device,
             placement=placement,
-            heartbeats=heartbeats,
-            examination=examination,
+            heartbeats=start.heartbeats,
+            examination=start.examination,
         )
 
     def with_files(work: Callable[[], RankResult]) -> RankResult:
@@ -173,16 +170,13 @@ def _plan(
     counts = None if compiles_by_itself() else (yield from _count(request.case, steps, context))
     steps.facts()  # those of the steps before
     examination = _examine(request, steps, counts, context)
-    result = yield from measurement(
-        request,
-        context,
-        steps,
-        examination,
-        injected,
-        control_s,
-        peak_before=peak,
+    prepared = Prepared(
+        injected=injected,
+        control_s=control_s,
+        peak=peak,
         owes_steps=counts is None or request.profiling is not None,
     )
+    result = yield from measurement(request, context, steps, examination, prepared)
     if dist.is_initialized():
         context.examination.meet(result)  # rank 0 has the store that the others may still need
     return result

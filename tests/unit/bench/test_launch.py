@@ -71,8 +71,8 @@ def test_the_second_rank_is_placed_by_what_nvml_shows_it(monkeypatch, tier, othe
     second.ours.set("GPUs of rank 0", other)
     placed = []
 
-    def measure(request, *, local_rank, **_):
-        placed.append(local_rank)
+    def measure(request, start):
+        placed.append(start.local_rank)
 
     monkeypatch.setattr(launch, "measure_in_group", measure)
     run_as_rank(LaunchRequest(case=make_case(tier=tier), round=0), second)

@@ -16,7 +16,7 @@ from ddp_perf.core.launch import Collective
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import read_results, write_results
-from ddp_perf.stats.alpha_beta import Link, ring_s
+from ddp_perf.stats.link import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,

@@ -20,7 +20,7 @@ from ddp_perf.scaling.laws import (
     amdahl,
     unknown_shape,
 )
-from ddp_perf.stats.alpha_beta import Link, flat
+from ddp_perf.stats.link import Link, flat
 
 WHOLE = unknown_shape("ddp")
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))

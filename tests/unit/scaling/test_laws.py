@@ -19,7 +19,7 @@ from ddp_perf.scaling.laws import (
     in_buckets,
     unknown_shape,
 )
-from ddp_perf.stats.alpha_beta import Link, Topology, flat
+from ddp_perf.stats.link import Link, Topology, flat
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 RANKS = st.integers(1, 100_000)

@@ -11,7 +11,7 @@ from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import StepTerms, parse_change
 from ddp_perf.scaling.laws import Exchange, ScalingPoint, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
-from ddp_perf.stats.alpha_beta import Link, Topology, flat
+from ddp_perf.stats.link import Link, Topology, flat
 
 BYTES = 100_687_872.0
 ONE_BUCKET = ddp_shape([Exchange(kind="all_reduce", payload=BYTES)])

@@ -18,7 +18,7 @@ from ddp_perf.scaling.laws import (
     in_buckets,
     unknown_shape,
 )
-from ddp_perf.stats.alpha_beta import Link, flat, ring_s
+from ddp_perf.stats.link import Link, flat, ring_s
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 

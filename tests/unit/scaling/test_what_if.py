@@ -17,7 +17,7 @@ from ddp_perf.scaling.fit import (
     parse_change,
 )
 from ddp_perf.scaling.laws import MIB, alpha_beta_laws, ddp_shape, in_buckets, unknown_shape
-from ddp_perf.stats.alpha_beta import Link, flat
+from ddp_perf.stats.link import Link, flat
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 MB_4 = 4.0 * MIB

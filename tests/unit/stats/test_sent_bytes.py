@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.launch import Collective
-from ddp_perf.stats.alpha_beta import sent_bytes
+from ddp_perf.stats.link import sent_bytes
 from tests.builders import make_cases, make_structure
 
 BYTES = 4000

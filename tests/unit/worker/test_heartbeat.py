@@ -118,11 +118,11 @@ def hung_at(monkeypatch):
         monkeypatch.setattr(timed_steps, "slowest", lambda figures, device: [0.1, 1.0])
         monkeypatch.setattr(timed_steps, "all_agree", lambda yes, device: yes)
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock())
-        monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock(gpu_in))
         heartbeats, cpu = Heartbeats(1), torch.device("cpu")
         steps = Steps(heartbeats, host_in and warm_ups + host_in)
         with contextlib.suppress(HungError):
             follow_plan(timed_steps.warm_up(steps, cpu, GpuLoad), steps.step)
+            monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock(gpu_in))
             follow_plan(timed_steps.timed_steps(steps, 12, cpu), steps.step)
         (progress,) = heartbeats.read()
         return progress.phase, progress.step

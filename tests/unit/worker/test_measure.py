@@ -141,9 +141,8 @@ def test_the_timed_steps_on_a_gpu_know_whether_further_ones_are_owed(order, monk
     request, context = LaunchRequest(case=make_case(tier="gpu"), round=0), make_context()
     injected = Injected((), context)
     steps, examination = measure._build_steps(request, context, injected)
-    plan = measure.measurement(
-        request, context, steps, examination, injected, [0.1], owes_steps=True
-    )
+    prepared = measure.Prepared(injected=injected, control_s=[0.1], owes_steps=True)
+    plan = measure.measurement(request, context, steps, examination, prepared)
 
     with pytest.raises(NotedError):
         follow_plan(plan, steps.step)

@@ -10,7 +10,7 @@ import pytest
 
 from ddp_perf.core.subject import DataOptions
 from ddp_perf.errors import DataError
-from ddp_perf.workloads.text import Text, check_texts, read_texts
+from ddp_perf.workloads.corpus import Text, check_texts, read_texts
 from tests.builders import make_case
 
 NEWS = '"3","Fears for T N pension","Unions ""disappointed""\nby talks."\n"4","Sky","Private"\n'
@@ -142,6 +142,6 @@ def test_synthetic_cases_need_no_files(monkeypatch):
 
 
 def test_reading_texts_imports_no_torch():
-    script = "import sys, ddp_perf.workloads.text; sys.exit('torch' in sys.modules)"
+    script = "import sys, ddp_perf.workloads.corpus; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.report.terminal.table import suite_table
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.stats.alpha_beta import Link, ring_s
+from ddp_perf.stats.link import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,

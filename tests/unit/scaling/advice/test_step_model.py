@@ -10,7 +10,7 @@ from ddp_perf.scaling.advice.facts import MeasuredStep
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import StepTerms
 from ddp_perf.scaling.laws import Exchange, ScalingPoint, ddp_shape, unknown_shape
-from ddp_perf.stats.alpha_beta import Link, flat
+from ddp_perf.stats.link import Link, flat
 
 PARAMETERS = 25_000_000
 COMPUTE_S = 0.1  # of 32 samples

@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions, one_side
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.stats.alpha_beta import Link, ring_s
+from ddp_perf.stats.link import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     FakeLauncher,

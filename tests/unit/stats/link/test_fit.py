@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.subject import CollectiveKind
-from ddp_perf.stats.alpha_beta import Link, LinkPoint, compare_links, fit_link, ring_s
+from ddp_perf.stats.link import Link, LinkPoint, ring_s
+from ddp_perf.stats.link_fit import compare_links, fit_link
 
 SIZES = [2**10, 2**15, 2**20, 2**24, 2**27, 2**30]
 LINK = Link(latency_s=10e-6, bytes_per_s=12e9)

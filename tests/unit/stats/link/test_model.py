@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.stats.alpha_beta import Link, bus_factor, ring_s, tree_s
+from ddp_perf.stats.link import Link, bus_factor, ring_s, tree_s
 
 LINK = Link(latency_s=1e-5, bytes_per_s=1e10)
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.stats.alpha_beta import Link, Topology, collective_s, flat, ring_s, tree_s
+from ddp_perf.stats.link import Link, Topology, collective_s, flat, ring_s, tree_s
 
 NEAR = Link(latency_s=1e-6, bytes_per_s=100e9)
 FAR = Link(latency_s=1e-5, bytes_per_s=10e9)

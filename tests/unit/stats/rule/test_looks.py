@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.stats.rule.error_rate import next_look, plan_looks
+from ddp_perf.stats.rule.looks import next_look, plan_looks
 from tests.judging import judge
 
 

@@ -15,7 +15,7 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.worker import process_group
-from ddp_perf.worker.rank_context import Examination
+from ddp_perf.worker.rank_context import Examination, RankStart
 from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script import measure
 from tests.builders import make_gpu
@@ -94,18 +94,16 @@ def run(tmp_path, monkeypatch):
             found.append(work())
             raise Ended
 
-        case = make_script_case(tier="gpu", scratch=False)
+        start = RankStart(
+            rank=rank,
+            local_rank=rank,
+            heartbeats=Heartbeats(2),
+            store=HashStore() if rank == 0 else None,
+            examination=Examination(),
+        )
+        request = LaunchRequest(case=make_script_case(tier="gpu", scratch=False), round=0)
         with destroyed_group(), pytest.raises(Ended):
-            measure.measure_script(
-                LaunchRequest(case=case, round=0),
-                rank=rank,
-                local_rank=rank,
-                heartbeats=Heartbeats(2),
-                store=HashStore() if rank == 0 else None,
-                directory=tmp_path,
-                end=end,
-                examination=Examination(),
-            )
+            measure.measure_script(request, start, directory=tmp_path, end=end)
         return found[0]
 
     return measured

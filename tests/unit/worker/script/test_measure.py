@@ -151,8 +151,8 @@ def test_steps_are_owed_after_the_timed_ones_if_they_are_counted_or_profiled_the
 ):
     noted = []
 
-    def noting(*arguments, owes_steps, **options):
-        noted.append(owes_steps)
+    def noting(request, context, steps, examination, prepared):
+        noted.append(prepared.owes_steps)
         yield from ()
         return make_rank_result()
 
