@@ -23,7 +23,8 @@ from ddp_perf.report.terminal.doctor import (
     diagnosis_text,
     torch_spoilers,
 )
-from ddp_perf.stats.plausibility import CasesAudit, TableAudit, audit_cases, audit_table
+from ddp_perf.stats.plausibility import TableAudit, audit_table
+from ddp_perf.stats.stored_figures import CasesAudit, audit_cases
 from ddp_perf.system.checks import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.gpu.gpus import GpuReader, find_gpus, find_xids
 from ddp_perf.system.gpu.nvml import NvmlReader

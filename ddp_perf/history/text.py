@@ -11,7 +11,7 @@ from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import CaseHistory, ChangeRange, TrendChange
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import counted, percent_change, to_json
-from ddp_perf.stats.interval import share_found
+from ddp_perf.stats.share import share_found
 
 # The history of cases as text and as JSON.
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.errors import did_you_mean
-from ddp_perf.plugin.against.duelled import duelled_case
 from ddp_perf.plugin.items import asserted_metric
-from ddp_perf.plugin.measured import CountedStep, MeasuredCase, measured_case
 from ddp_perf.plugin.session import SESSION, DdpSession
+from ddp_perf.session.result import SuiteResult
+
+if TYPE_CHECKING:
+    from ddp_perf.plugin.measured import CountedStep, MeasuredCase
+
+# What judges and reports is imported by the first test that asks for it: numpy and scipy take a
+# third of a second, which the collection of cases must not.
 
 # The step times of the ranks as a clock that pytest-benchmark can read.
 
@@ -59,10 +65,8 @@ def ddp_measured(
     ``ddp_case`` makes one item of each case of the suites. See ``measured_case`` for what
     skips and what fails, and ``duelled_case`` for that with --ddp-against.
     """
-    node, suite = request.node, ddp_case.suite
-    if ddp_session.against is not None:
-        return duelled_case(node, ddp_session, ddp_case)
-    return measured_case(node, ddp_session, ddp_case, lambda: ddp_session.result(suite))
+    suite = ddp_case.suite
+    return _measured(request.node, ddp_session, ddp_case, lambda: ddp_session.result(suite))
 
 
 @pytest.fixture
@@ -87,11 +91,20 @@ def ddp_measure(
         if case is None:
             hint = did_you_mean(case_id, ddp_session.names)
             pytest.fail(f"ddp_measure: no suite has a case {case_id!r}{hint}", pytrace=False)
-        if ddp_session.against is not None:
-            return duelled_case(request.node, ddp_session, case)
-        return measured_case(request.node, ddp_session, case, lambda: ddp_session.measure(case))
+        return _measured(request.node, ddp_session, case, lambda: ddp_session.measure(case))
 
     return measure
+
+
+def _measured(
+    node: pytest.Item, ddp: DdpSession, case: Case, measure: Callable[[], SuiteResult]
+) -> MeasuredCase:
+    from ddp_perf.plugin.against.duelled import duelled_case
+    from ddp_perf.plugin.measured import measured_case
+
+    if ddp.against is not None:
+        return duelled_case(node, ddp, case)
+    return measured_case(node, ddp, case, measure)
 
 
 @pytest.fixture
@@ -108,6 +121,8 @@ def ddp_counted(
             names = {operation.name for operation in ddp_counted.work.operations}
             assert "aten._local_scalar_dense" not in names
     """
+    from ddp_perf.plugin.measured import CountedStep
+
     return CountedStep(ddp_case, ddp=ddp_session, node=request.node)
 
 

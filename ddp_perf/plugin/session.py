@@ -29,7 +29,7 @@ from ddp_perf.plugin.requested import RequestedCases
 from ddp_perf.plugin.settling import session_code
 from ddp_perf.plugin.source import Measured, Notes, Recorded, Source, read_recorded
 from ddp_perf.render.units import counted
-from ddp_perf.session.gate.targets import targets_of
+from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.machine import Launchers
 from ddp_perf.session.measure.nights import tonight
 from ddp_perf.session.measure.rounds import Policy

@@ -7,21 +7,22 @@ import os
 import re
 import shlex
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.core.work import StepWork
 from ddp_perf.plugin.exit_code import ARRIVED, set_exit_code
 from ddp_perf.plugin.items import counting_command, in_xdist_worker
 from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.render.units import ABSENT, counted, prefixed_number
-from ddp_perf.render.units import counted as number_of
 from ddp_perf.report.next_step import NextStep, next_step
-from ddp_perf.report.work_rows import step_figures, verdict_word
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.work.values import CountedCase
+
+if TYPE_CHECKING:
+    from ddp_perf.report.work_rows import StepFigures
 
 # The next command at the end of a session of work tests.
 
@@ -46,7 +47,7 @@ def work_step(cases: Iterable[CountedCase], command: str) -> NextStep | None:
     again = shlex.join(without_saving(shlex.split(command)))
     failed = [case for case in cases if case.failure is not None]
     if failed:
-        why = f"mend {number_of(len(failed), 'case')} that could not be counted"
+        why = f"mend {counted(len(failed), 'case')} that could not be counted"
         return NextStep(why=why, command=again)
     open_ones = {case.verdict.outcome for case in cases if case.verdict and case.saved is None}
     for outcome, (why, option) in _AFTER.items():
@@ -55,7 +56,7 @@ def work_step(cases: Iterable[CountedCase], command: str) -> NextStep | None:
     files = sorted({case.saved for case in cases if case.saved is not None})
     if not files:
         return None
-    stored = number_of(sum(case.saved is not None for case in cases), "case")
+    stored = counted(sum(case.saved is not None for case in cases), "case")
     why = f"the counts of {stored} are stored for every machine; commit them"
     return NextStep(why=why, command=shlex.join(["git", "add", _path(files)]))
 
@@ -261,6 +262,7 @@ def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     """Return the table of a suite, and a line for what was stored and what got less."""
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+    from ddp_perf.report.work_rows import step_figures, verdict_word
 
     table = plain_table()
     table.add_column("case", overflow="fold")
@@ -269,15 +271,15 @@ def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
     names = short_names(one.case.id for one in cases)
     for one in cases:
-        table.add_row(names[one.case.id], *_cells(one.work), verdict_word(one))
+        total = None if one.work is None else step_figures(one.work)
+        table.add_row(names[one.case.id], *_cells(total), verdict_word(one))
     width = max(width, NARROWEST)
     return [*rendered(table, width), *wrapped([*_notes(cases)], width)]
 
 
-def _cells(work: StepWork | None) -> list[str]:
-    if work is None:
+def _cells(total: StepFigures | None) -> list[str]:
+    if total is None:
         return [ABSENT] * len(_HEADINGS)
-    total = step_figures(work)
     return [
         f"{total.operations:,}",
         prefixed_number(total.flops),

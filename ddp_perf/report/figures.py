@@ -14,9 +14,9 @@ from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
 from ddp_perf.report.columns import Column, percent_text
 from ddp_perf.report.rows import CaseRow
-from ddp_perf.session.figures import GainTable, TechniqueGain
+from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.pairs import PairedRatio
+from ddp_perf.stats.paired import PairedRatio
 from ddp_perf.stats.step_decomposition import typical
 
 # The utilisation of a suite: columns that the page and the table of text share.

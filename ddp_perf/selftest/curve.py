@@ -16,8 +16,8 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import counted, describe_duration, short_percent, to_json
-from ddp_perf.stats.interval import CONFIDENCE, Share
 from ddp_perf.stats.robust import robust_sd
+from ddp_perf.stats.share import CONFIDENCE, Share
 from ddp_perf.system.files import VersionedJson
 
 # The observed slow-down of trials, and how many trials show a rate.

@@ -21,7 +21,7 @@ from ddp_perf.render.units import (
     short_percent,
     to_json,
 )
-from ddp_perf.stats.pairs import PairedRatio
+from ddp_perf.stats.paired import PairedRatio
 
 _OWN = "(the suite's own)"
 _MOST_REASONS = 5  # lines of what was left out: the JSON file has all of them

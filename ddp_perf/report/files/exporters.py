@@ -27,9 +27,9 @@ from ddp_perf.report.terminal.step_terms import (
 )
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import why_slower
-from ddp_perf.session.figures import GainTable, TechniqueGain
+from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.pairs import PairedRatio
+from ddp_perf.stats.paired import PairedRatio
 from ddp_perf.system.files import replace_file
 
 # ``ddp_perf.prom``: for node_exporter's textfile collector.

@@ -18,7 +18,7 @@ from ddp_perf.report.figures import (
 )
 from ddp_perf.report.next_step import Status
 from ddp_perf.report.rows import CaseRow, ReportSummary
-from ddp_perf.session.figures import GainTable
+from ddp_perf.session.gains import GainTable
 
 # ``summary.md``: for a pull request, or for the summary of a GitHub job.
 

@@ -71,7 +71,7 @@ from ddp_perf.report.terminal.text import (
     why_slower,
 )
 from ddp_perf.selftest.curve import conclusion_of
-from ddp_perf.session.figures import gains_of
+from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
 
 # The sections of the page for each suite and each case: figures, plots and texts, in order.

@@ -19,7 +19,8 @@ from ddp_perf.render.units import (
     to_json,
 )
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
-from ddp_perf.stats.plausibility import CasesAudit, TableAudit
+from ddp_perf.stats.plausibility import TableAudit
+from ddp_perf.stats.stored_figures import CasesAudit
 
 # Baseline files as text: their content, their differences, and their acknowledgements.
 

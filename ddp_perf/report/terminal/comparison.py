@@ -32,7 +32,8 @@ from ddp_perf.session.compare_sessions import (
     SessionComparison,
 )
 from ddp_perf.session.result import Conclusion
-from ddp_perf.stats.interval import CONFIDENCE, Estimate
+from ddp_perf.stats.interval import Estimate
+from ddp_perf.stats.share import CONFIDENCE
 
 # The comparison of results files, as text and as JSON.
 

@@ -30,7 +30,8 @@ from ddp_perf.scaling.curves import ScalingCurve, measured_series
 from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.laws import first_invalid_point
 from ddp_perf.scaling.prediction import amdahl_check
-from ddp_perf.session.figures import GainTable, case_figures, gains_of
+from ddp_perf.session.figures import case_figures
+from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.measure.further_launches import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
 from ddp_perf.stats.step_decomposition import typical_step

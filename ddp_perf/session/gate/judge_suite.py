@@ -49,7 +49,8 @@ from ddp_perf.session.gate.exact import (
     with_missing,
 )
 from ddp_perf.session.gate.nodes import judge_each_node, name_nodes, over_nodes, slow_since
-from ddp_perf.session.gate.targets import describe_published, judge_targets, utilisation_of
+from ddp_perf.session.gate.published import describe_published
+from ddp_perf.session.gate.targets import judge_targets, utilisation_of
 from ddp_perf.stats.rule.comparison import NOT_SAMPLED, JudgeOptions, Sampling
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.two_sides import judge_sides

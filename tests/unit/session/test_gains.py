@@ -10,7 +10,7 @@ import pytest
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import Collective
-from ddp_perf.session.figures import gains_of
+from ddp_perf.session.gains import gains_of
 from tests.builders import (
     SUITE,
     make_cases,

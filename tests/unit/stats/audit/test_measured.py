@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.launch import Collective
-from ddp_perf.stats.plausibility import audit_cases
+from ddp_perf.stats.stored_figures import audit_cases
 from tests.builders import (
     make_baseline,
     make_case_baseline,
