@@ -89,18 +89,6 @@ CurvesFile = Annotated[
         help="Results of pytest --ddp-json, or a baseline with or without published tables.",
     ),
 ]
-GpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, help="GPUs per node. [default: as measured, else one link for all GPUs]"
-    ),
-]
-IntraBandwidth = Annotated[
-    float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
-]
-InterBandwidth = Annotated[
-    float | None, typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together.")
-]
 
 # The end of every command: an exit code, and an error in one line.
 
