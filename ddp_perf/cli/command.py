@@ -26,12 +26,6 @@ from ddp_perf.session.measure.rounds import LaunchOutcome
 # Options that several commands share.
 
 
-def _checked(rate: float) -> float:
-    if not 0 < rate < 0.5:
-        raise typer.BadParameter(f"{rate} is not a rate between 0 and 0.5")
-    return rate
-
-
 def budget_seconds(text: str) -> float:
     """Return the seconds of a ``--budget``. Raises ConfigError."""
     try:
@@ -71,15 +65,6 @@ Metrics = Annotated[
         metavar="NAME",
         callback=_each_acknowledged,
         help=f"One of {', '.join(_ACKNOWLEDGED)}; may be repeated. [default: {STEP_TIME.name}]",
-    ),
-]
-FalseAlarmRate = Annotated[
-    float,
-    typer.Option(
-        "--false-alarm-rate",
-        metavar="P",
-        callback=_checked,
-        help="Probability of any false REGRESSION among all verdicts of a session.",
     ),
 ]
 CurvesFile = Annotated[

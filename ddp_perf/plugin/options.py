@@ -19,6 +19,7 @@ from ddp_perf.config.loading import Overrides
 from ddp_perf.core.environment import LAUNCHERS, Cluster
 from ddp_perf.core.injection import KINDS, Injection
 from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import BaselineError, ConfigError
 from ddp_perf.plugin.option_values import (
     REPLAY,
@@ -360,7 +361,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-false-alarm-rate",
         type=parse_rate,
-        default=0.01,
+        default=FALSE_ALARM_RATE,
         metavar="P",
         help="probability that a session in which nothing became slower has a REGRESSION (default:"
         " 0.01)",
