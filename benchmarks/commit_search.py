@@ -24,11 +24,10 @@ import msgspec
 import numpy as np
 
 from benchmarks.bounds import Bound, with_interval
-from ddp_perf.duel.bisect.search import Standing
+from ddp_perf.duel.bisect.search import CONFIDENCE, Standing
 from tests.simulated_commits import Ask, Line, simulated_search
 
 COMMITS, BUDGET = 32, 300  # launches: 15 minutes of 3 s each
-CONFIDENCE = 0.95
 WRONG = Bound(rate=1 - CONFIDENCE)
 ONE, TWO = "mlp-none-fp32-ws1-b128", "mlp-ddp-fp32-ws2-b128"
 CHOSEN_ON = "mlp-none-fp32-ws1-b64"
@@ -98,9 +97,7 @@ def score(kind: Kind, seed: int, trials: int) -> Score:
     ask: Ask | None = three_at_once if kind.three else None
     for trial in range(trials):
         line = kind.line(trial, seed)
-        now, done = simulated_search(
-            line, seed=1000 * seed + trial, most=BUDGET, confidence=CONFIDENCE, ask=ask
-        )
+        now, done = simulated_search(line, seed=1000 * seed + trial, most=BUDGET, ask=ask)
         right = "right" if line.is_right(now.suspects) else "wrong"
         ends[right if now.suspects else now.outcome] += 1
         launches.append(sum(launch.failure is None for launch in done))

@@ -45,7 +45,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulated_search(
-    line: Line, *, seed: int, most: int, confidence: float = 0.95, ask: Ask | None = None
+    line: Line, *, seed: int, most: int, ask: Ask | None = None
 ) -> tuple[Standing, list[CommitLaunch]]:
     """Return the end of a search, and its launches: ``most`` is their budget.
 
@@ -54,7 +54,7 @@ def simulated_search(
     """
     random = np.random.default_rng(seed)
     logs = recorded_logs(line.case_id)
-    question = Question(length=line.length, confidence=confidence)
+    question = Question(length=line.length)
     launches: list[CommitLaunch] = []
     block = 0
     while (now := standing(question, launches)).ask is not None:

@@ -135,8 +135,7 @@ def make_parser() -> FlagParser:
         type=_size,
         default=50.0,
         metavar="MIB",
-        help="size of a gradient bucket (default: 50; in a suite: bucket_cap_mb, or"
-        " --ddp-bucket-cap-mb, which compares several)",
+        help="size of a gradient bucket (default: 50; in a suite: bucket_cap_mb)",
     )
     ddp.add_argument(
         "--broadcast-buffers",
@@ -174,8 +173,8 @@ def _add_loop(parser: argparse.ArgumentParser) -> None:
         type=_count_or_0,
         default=5,
         metavar="N",
-        help="unmeasured first steps of all (default: 5; in a suite: warmup, or --ddp-warmup); as"
-        " in a suite, a GPU first runs until its step time is steady",
+        help="unmeasured first steps of all (default: 5; in a suite: warmup); as in a suite, a GPU"
+        " first runs until its step time is steady",
     )
     loop.add_argument(
         "--batch-size",
@@ -194,15 +193,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         (
             "--hidden-dim",
             4096,
-            "width of the hidden layers (default: 4096; in a suite: hidden_dim, or"
-            " --ddp-hidden-dim)",
+            "width of a hidden layer (default: 4096; in a suite: hidden_dim)",
         ),
         ("--output-dim", 2048, "outputs of a sample (default: 2048; in a suite: output_dim)"),
-        (
-            "--num-layers",
-            3,
-            "linear layers (default: 3; in a suite: num_layers, or --ddp-num-layers)",
-        ),
+        ("--num-layers", 3, "linear layers (default: 3; in a suite: num_layers)"),
     ):
         model.add_argument(flag, type=_count, default=default, metavar="N", help=what)
 

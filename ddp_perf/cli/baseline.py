@@ -38,26 +38,27 @@ Accelerator = Annotated[
     str | None,
     typer.Option("--accelerator", metavar="KEY", help="Name of a baseline file without .json."),
 ]
-_BASELINES = Path("baselines")
 _LONGEST = datetime.timedelta(days=366)  # of an acknowledgement: what stays is to be accepted
 
 app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
 
 @app.callback()
-def baseline() -> None:
+def baseline(context: typer.Context, directory: BaselineDirectory = Path("baselines")) -> None:
     """Show baseline files, store a session in them, and acknowledge known regressions."""
+    context.obj = BaselineStore(directory)
 
 
 @app.command("list")
-def list_(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> None:
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List the baseline files with their cases, sessions, published figures, acknowledgements."""
-    baselines = _all(directory)
+    baselines = _all(context.obj)
     _print(baselines, as_json, lambda width: list_text(baselines, width))
 
 
 @app.command()
 def show(
+    context: typer.Context,
     accelerator: Annotated[
         str,
         typer.Argument(metavar="KEY", help="Name of a baseline file without .json, or its path."),
@@ -65,12 +66,12 @@ def show(
     case: Annotated[
         str | None, typer.Argument(metavar="[CASE]", help="Show only this case.")
     ] = None,
-    directory: BaselineDirectory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
     """Show the cases of one file: the reference, and the drift of the sessions since then."""
     file = Path(accelerator)
-    path = file if file.is_file() else BaselineStore(directory).existing_path(accelerator)
+    store: BaselineStore = context.obj
+    path = file if file.is_file() else store.existing_path(accelerator)
     found = read_baseline(path)
     cases = found.cases
     if case is not None:
@@ -103,15 +104,16 @@ def diff(
 
 
 @app.command()
-def log(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> None:
+def log(context: typer.Context, as_json: AsJson = False) -> None:
     """List every baseline that was replaced, with the date, the change and the reason."""
-    baselines = _all(directory)
+    baselines = _all(context.obj)
     entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
     _print(entries, as_json, lambda width: log_text(baselines, width))
 
 
 @app.command()
 def promote(
+    context: typer.Context,
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)],
     mode: Annotated[
         str, typer.Option(metavar="MODE", help="As for --save-baseline: missing, append or accept.")
@@ -119,7 +121,6 @@ def promote(
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why --mode accept is right.")
     ] = None,
-    directory: BaselineDirectory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
     """Store an earlier session. The rules are those of pytest --save-baseline.
@@ -140,7 +141,7 @@ def promote(
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     if reason is not None:
         _check_reason(reason)
-    store = BaselineStore(directory)
+    store: BaselineStore = context.obj
     promoted = [
         promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
     ]
@@ -153,6 +154,7 @@ def promote(
 
 @app.command()
 def ack(
+    context: typer.Context,
     case: Annotated[str, typer.Argument(metavar="CASE", help="Id of the case.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the case may be slow.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as in 2026-12-31.")],
@@ -166,7 +168,6 @@ def ack(
         typer.Option(metavar="FILE", help="Cover what the session of this results file shows."),
     ] = None,
     accelerator: Accelerator = None,
-    directory: BaselineDirectory = _BASELINES,
 ) -> None:
     """Acknowledge a known regression: until that day its test is an xfail with the reason.
 
@@ -184,7 +185,7 @@ def ack(
         raise typer.BadParameter("--at-most: is of times, and without --results")
     if at_most is not None and not 1 < at_most < math.inf:
         raise typer.BadParameter(f"--at-most: {at_most} is no slow-down; 1.2 covers 20 %")
-    store = BaselineStore(directory)
+    store: BaselineStore = context.obj
     today = now.isoformat(timespec="seconds")
     new = [
         Acknowledgement(case=case, metric=name, reason=reason, until=day, date=today, ratio=at_most)
@@ -253,10 +254,9 @@ def _mode(text: str) -> SaveMode:
     raise typer.BadParameter(f"--mode: {text!r} is not one of missing, append, accept")
 
 
-def _all(directory: Path) -> list[Baseline]:
-    store = BaselineStore(directory)
+def _all(store: BaselineStore) -> list[Baseline]:
     if not store.accelerators():
-        raise BaselineError(f"{directory}: there is no baseline file here")
+        raise BaselineError(f"{store.directory}: there is no baseline file here")
     return [store.load(key) for key in store.accelerators()]
 
 

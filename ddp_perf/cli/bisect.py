@@ -55,11 +55,10 @@ from ddp_perf.system.host.launch_platform import check_can_launch
 
 
 def bisect_environments(
-    good: str, bad: str, case_id: str, *, confidence: float, budget_s: float, as_json: bool
+    good: str, bad: str, case_id: str, *, budget_s: float, as_json: bool
 ) -> NoReturn:
     """Find what makes environment ``bad`` slower than ``good``, print it, and exit.
 
-    ``confidence`` is that none of the probes of one culprit finds a slow-down that is not there.
     The exit codes are those of the command: 0 if every culprit is found, 75 if not.
     """
     check_can_launch()
@@ -85,7 +84,6 @@ def bisect_environments(
             differences,
             logs=cache_shelf("bisect", 0, os.environ).path,
             machine=f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}",
-            confidence=confidence,
         )
         stack.enter_context(contextlib.closing(run.log))
         if run.log.probes:
@@ -171,14 +169,6 @@ def bisect(
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
     ] = "15m",
-    confidence: Annotated[
-        float,
-        typer.Option(
-            metavar="P",
-            help="Probability from which on a commit is to blame, if one slow-down in ten has two"
-            " steps; of packages and variables: that none is blamed falsely.",
-        ),
-    ] = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """Find the commit, or the version, package or variable, that made a case slower, by pairs.
@@ -199,21 +189,17 @@ def bisect(
     """
     check_can_launch()
     budget_s = budget_seconds(budget)
-    if not 0.5 < confidence < 1:
-        raise ConfigError(f"--confidence: {confidence} is not a probability between 0.5 and 1")
     if torch is not None:
         if any(end is not None for end in (good, bad, good_env, bad_env)):
             raise ConfigError("--torch has both ends; leave --good, --bad and those of --…-env out")
         line = version_line(Path.cwd(), torch)
     elif good_env is not None and bad_env is not None and good is None and bad is None:
-        bisect_environments(
-            good_env, bad_env, case, confidence=confidence, budget_s=budget_s, as_json=as_json
-        )
+        bisect_environments(good_env, bad_env, case, budget_s=budget_s, as_json=as_json)
     elif good is None or bad is None or good_env is not None or bad_env is not None:
         raise ConfigError("give --good and --bad for commits, --torch, or --good-env and --bad-env")
     else:
         line = commit_line(Path.cwd(), good, bad)
-    search = _Search(line, case, confidence, find_capacity())
+    search = _Search(line, case, find_capacity())
     ended = search.run(budget_s)
     if search.result is not None:
         result = with_comparisons(search.result)
@@ -229,10 +215,9 @@ def bisect(
 class _Search:
     """One search: its ``result`` is there as soon as its log is open, however it ends."""
 
-    def __init__(self, line: CommitLine, case: str, confidence: float, capacity: Capacity) -> None:
+    def __init__(self, line: CommitLine, case: str, capacity: Capacity) -> None:
         self.result: BisectResult | None = None
         self._line, self._case, self._capacity = line, case, capacity
-        self._confidence = confidence
 
     def run(self, budget_s: float) -> tuple[str, int] | None:
         """Return why the search ended early, and the exit code of that; None if it did not."""
@@ -271,7 +256,6 @@ class _Search:
             self._line,
             turns,
             log,
-            confidence=self._confidence,
             on_progress=progress.show,
             counts=self._line.what == "commit",  # another torch makes other calls for the same work
         )

@@ -26,12 +26,6 @@ from ddp_perf.session.measure.rounds import LaunchOutcome
 # Options that several commands share.
 
 
-def _checked(rate: float) -> float:
-    if not 0 < rate < 0.5:
-        raise typer.BadParameter(f"{rate} is not a rate between 0 and 0.5")
-    return rate
-
-
 def budget_seconds(text: str) -> float:
     """Return the seconds of a ``--budget``. Raises ConfigError."""
     try:
@@ -73,33 +67,12 @@ Metrics = Annotated[
         help=f"One of {', '.join(_ACKNOWLEDGED)}; may be repeated. [default: {STEP_TIME.name}]",
     ),
 ]
-FalseAlarmRate = Annotated[
-    float,
-    typer.Option(
-        "--false-alarm-rate",
-        metavar="P",
-        callback=_checked,
-        help="Probability of any false REGRESSION among all verdicts of a session.",
-    ),
-]
 CurvesFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
         help="Results of pytest --ddp-json, or a baseline with or without published tables.",
     ),
-]
-GpusPerNode = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", min=1, help="GPUs per node. [default: as measured, else one link for all GPUs]"
-    ),
-]
-IntraBandwidth = Annotated[
-    float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
-]
-InterBandwidth = Annotated[
-    float | None, typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together.")
 ]
 
 # The end of every command: an exit code, and an error in one line.

@@ -29,7 +29,6 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.cases import MatchedCases, match_cases
 from ddp_perf.duel.open_sides import open_sides
 from ddp_perf.duel.run import (
-    DEFAULT_FALSE_ALARM_RATE,
     DEFAULT_TOLERANCE,
     DuelRequest,
     choice_text,
@@ -84,12 +83,6 @@ def duel(
         float,
         typer.Option(metavar="FRACTION", help="Sides that differ by less are EQUIVALENT."),
     ] = DEFAULT_TOLERANCE,
-    false_alarm_rate: Annotated[
-        float,
-        typer.Option(
-            metavar="P", help="Probability of any false SLOWER; that of any false FASTER, too."
-        ),
-    ] = DEFAULT_FALSE_ALARM_RATE,
     report: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write duel.html, duel.md and duel.json there."),
@@ -110,8 +103,7 @@ def duel(
     check_can_launch()
     given_s = None if budget is None else budget_seconds(budget)
     _check_fraction("--tolerance", tolerance, below=1)
-    _check_fraction("--false-alarm-rate", false_alarm_rate, below=0.5)
-    repeat = _repeated(config or (), tolerance, false_alarm_rate)
+    repeat = _repeated(config or (), tolerance)
     finished = _Finished(report, as_json, repeat)
     try:
         with sigterm_calls(raise_terminated), contextlib.ExitStack() as stack:
@@ -136,7 +128,6 @@ def duel(
                 matched=matched,
                 budget_s=budget_s,
                 tolerance=tolerance,
-                false_alarm_rate=false_alarm_rate,
             )
             finished.check_directories()
             _run(request, first, second, capacity, finished)
@@ -243,13 +234,11 @@ class _Finished:
         return exit_code_of(self._duel)
 
 
-def _repeated(config: Sequence[Path], tolerance: float, rate: float) -> tuple[str, ...]:
+def _repeated(config: Sequence[Path], tolerance: float) -> tuple[str, ...]:
     """Return the options that another duel of the same cases needs, so that it asks the same."""
     repeated = [f"--config={file}" for file in config]
     if tolerance != DEFAULT_TOLERANCE:
         repeated.append(f"--tolerance={tolerance:g}")
-    if rate != DEFAULT_FALSE_ALARM_RATE:
-        repeated.append(f"--false-alarm-rate={rate:g}")
     return tuple(repeated)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -11,13 +12,7 @@ from typing import Annotated, get_args
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import (
-    AsJson,
-    CurvesFile,
-    GpusPerNode,
-    InterBandwidth,
-    IntraBandwidth,
-)
+from ddp_perf.cli.command import AsJson, CurvesFile
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.scaling.advice.choice import Goal, Recommendation, StepModel, recommend
@@ -45,11 +40,76 @@ from ddp_perf.stats.hardware import Optimizer
 from ddp_perf.stats.link import Link, Topology, flat
 from ddp_perf.system.files import replace_file
 
+_GIGA, _MICRO = 1e9, 1e-6
+
+# ``--network`` of both: the nodes, and the links in and between them.
+
+
+_NCCL_LATENCIES_US = (5.7, 14.0)  # of a message in a node by PCIe, and between nodes
+_WHOLE, _DECIMAL = r"([0-9]{1,6})", r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
+_BANDWIDTH, _LATENCY = (rf"{_DECIMAL}GB/s", _GIGA), (rf"{_DECIMAL}[uµ]s", _MICRO)
+_NETWORK_VALUES = {  # the form of a key's value, and its unit
+    "gpus_per_node": (_WHOLE, 1.0),
+    "intra": _BANDWIDTH,  # between two GPUs of a node
+    "inter": _BANDWIDTH,  # of a node, all adapters together
+    "intra_latency": _LATENCY,
+    "inter_latency": _LATENCY,
+}
+_NETWORK_FORM = (
+    "gpus_per_node=N,intra=…GB/s,inter=…GB/s, and intra_latency=…us or inter_latency=…us where it"
+    " is not NCCL's {:g} or {:g}"
+).format(*_NCCL_LATENCIES_US)
+Network = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="GPUs per node, bandwidth between two GPUs of a node, bandwidth of a node (all"
+        f" adapters together), and latencies: {_NETWORK_FORM}. [default: as measured, else one"
+        " link for all GPUs]",
+    ),
+]
+
+
+def parse_network(text: str) -> Topology:
+    """Return the links of ``--network``. Raises ConfigError, with the keys, if one is wrong."""
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        key, _, value = map(str.strip, part.partition("="))
+        if key not in _NETWORK_VALUES:
+            raise _bad_network(text, f"there is no key {key!r}")
+        if key in given:
+            raise _bad_network(text, f"{key} is given twice")
+        pattern, scale = _NETWORK_VALUES[key]
+        match = re.fullmatch(pattern, value)
+        if match is None or float(match[1]) == 0:
+            raise _bad_network(text, f"{key}={value} is not above 0 in the unit of its key")
+        given[key] = float(match[1]) * scale
+    if missing := [key for key in ("gpus_per_node", "intra", "inter") if key not in given]:
+        raise _bad_network(text, f"without {' and '.join(missing)}")
+    intra_s, inter_s = (latency_us * _MICRO for latency_us in _NCCL_LATENCIES_US)
+    return Topology(
+        gpus_per_node=int(given["gpus_per_node"]),
+        intra=Link(latency_s=given.get("intra_latency", intra_s), bytes_per_s=given["intra"]),
+        inter=Link(latency_s=given.get("inter_latency", inter_s), bytes_per_s=given["inter"]),
+    )
+
+
+def _bad_network(text: str, what: str) -> ConfigError:
+    return ConfigError(f"--network {text}: {what}; write {_NETWORK_FORM}")
+
+
+def _links(network: str | None, file: Path) -> tuple[Topology, bool]:
+    """Return the links given, else those of the file, else one; and whether the file has them."""
+    if network is not None:
+        return parse_network(network), False
+    measured = None if is_baseline(file) else measured_topology(read_results(file).suites)
+    # One link: the fit finds its values.
+    return measured or flat(Link(latency_s=1.0, bytes_per_s=1.0)), measured is not None
+
+
 # ``ddp-perf predict FILE``: predictions from scaling curves, for more ranks and for changes.
 
 
-_GIGA, _MICRO = 1e9, 1e-6
-NCCL_LATENCIES_US = (5.7, 14.0)  # of a message in a node by PCIe, and between nodes
 _MOST_RANKS = 2**20
 
 
@@ -65,21 +125,7 @@ def predict(
     only: Annotated[
         str, typer.Option(metavar="TEXT", help="Predict only curves with TEXT in their name.")
     ] = "",
-    gpus_per_node: GpusPerNode = None,
-    intra_bandwidth: IntraBandwidth = None,
-    inter_bandwidth: InterBandwidth = None,
-    intra_latency: Annotated[
-        float,
-        typer.Option(
-            metavar="µs", help="Latency of a message in a node; the default is NCCL's for PCIe."
-        ),
-    ] = NCCL_LATENCIES_US[0],
-    inter_latency: Annotated[
-        float,
-        typer.Option(
-            metavar="µs", help="Latency between nodes; the default is NCCL's for a network."
-        ),
-    ] = NCCL_LATENCIES_US[1],
+    network: Network = None,
     change: Annotated[
         list[str] | None,
         typer.Option(
@@ -126,15 +172,12 @@ def predict(
       4  usage: an argument, or a file that cannot be read
       75  undecided: some curves were not, each with its reason
     """
-    given = topology_of(
-        gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
-    )
-    measured = None if gpus_per_node is not None else topology_in(file)
+    topology, measured = _links(network, file)
     request = PredictRequest(
         world_sizes=_sizes("--world-sizes", world_sizes),
         fit_world_sizes=_sizes("--fit", fit) if fit is not None else None,
-        topology=measured or given,
-        measured_links=measured is not None,
+        topology=topology,
+        measured_links=measured,
         changes=tuple(map(parse_change, change)) if change else None,
         price_per_gpu_hour=_positive("--price-per-gpu-hour", price),
         samples=_positive("--samples", samples),
@@ -182,11 +225,6 @@ def curves_of(file: Path) -> list[ScalingCurve]:
     return [*stored_series(baseline), *published]
 
 
-def topology_in(file: Path) -> Topology | None:
-    """Return the links within and between nodes that a results file determines, or None."""
-    return None if is_baseline(file) else measured_topology(read_results(file).suites)
-
-
 def is_baseline(file: Path) -> bool:
     """Return whether the file is meant as a baseline. The reader checks it."""
     try:
@@ -210,29 +248,6 @@ def _positive(option: str, value: float | None) -> float | None:
     return value
 
 
-def topology_of(
-    gpus_per_node: int | None,
-    bandwidths: tuple[float | None, float | None],
-    latencies: tuple[float, float],
-) -> Topology:
-    """Return the links of the options, in GB/s and µs. Raises ConfigError if some are missing."""
-    intra, inter = bandwidths
-    if gpus_per_node is None:
-        if intra is not None or inter is not None:
-            raise ConfigError("--intra-bandwidth and --inter-bandwidth need --gpus-per-node")
-        return flat(Link(latency_s=1.0, bytes_per_s=1.0))  # one link: the fit finds its values
-    if intra is None or inter is None:
-        raise ConfigError("--gpus-per-node needs --intra-bandwidth and --inter-bandwidth, GB/s")
-    names = ("--intra-bandwidth", "--inter-bandwidth", "--intra-latency", "--inter-latency")
-    for name, value in zip(names, (intra, inter, *latencies), strict=True):
-        _positive(name, value)
-    return Topology(
-        gpus_per_node=gpus_per_node,
-        intra=Link(latency_s=latencies[0] * _MICRO, bytes_per_s=intra * _GIGA),
-        inter=Link(latency_s=latencies[1] * _MICRO, bytes_per_s=inter * _GIGA),
-    )
-
-
 def _check_cost(request: PredictRequest) -> None:
     limited = request.deadline_h is not None or request.budget is not None
     if limited and request.samples is None:
@@ -253,7 +268,6 @@ def _draw(plot: Path, predictions: list[Prediction]) -> None:
 # ``ddp-perf advise FILE``: how to train a model on a number of GPUs.
 
 
-_GIGA = 1e9
 _MOST_PARAMETERS, _MOST_GPUS = 1e15, 2**20
 _WRITTEN = Path("advised.yaml")  # the name that the next command proposes
 
@@ -293,9 +307,7 @@ def advise_training(
     only: Annotated[
         str, typer.Option(metavar="TEXT", help="Start from the curve with TEXT in its name.")
     ] = "",
-    gpus_per_node: GpusPerNode = None,
-    intra_bandwidth: IntraBandwidth = None,
-    inter_bandwidth: InterBandwidth = None,
+    network: Network = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -315,8 +327,7 @@ def advise_training(
       4  usage: an argument, or a file that cannot be read
       75  undecided: nothing fits, no plan reaches it, or its time is not modelled
     """
-    given = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), NCCL_LATENCIES_US)
-    topology = (None if gpus_per_node is not None else topology_in(file)) or given
+    topology, _ = _links(network, file)
     for option, count in (
         ("--model-params", model_params),
         ("--measured-params", measured_params),

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, FalseAlarmRate
-from ddp_perf.core.metric import METRICS, gated_metrics
-from ddp_perf.errors import ExitCode, did_you_mean
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory
+from ddp_perf.errors import ExitCode
 from ddp_perf.render.tables import wrapped
 from ddp_perf.report.terminal.comparison import (
     comparison_json,
@@ -31,7 +30,6 @@ from ddp_perf.session.compare_sessions import (
     machine_differences,
     one_side,
 )
-from ddp_perf.session.gate.judge_again import with_tolerances
 from ddp_perf.session.judge_results import RecordedSession, judge_results
 from ddp_perf.session.result import SuiteResult, joined_results, read_results
 
@@ -52,14 +50,6 @@ def judge(
             " that it judges the later ones. Without this option nothing is written.",
         ),
     ] = False,
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=FRACTION",
-            help="Use this tolerance in each case that gates the metric, as in step_time=0.03; may"
-            " be repeated.",
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge results files by the stored baselines, oldest first, without measuring.
@@ -76,18 +66,11 @@ def judge(
       75  undecided: so is the newest session, or it is suspect, invalid, without a baseline, or
          slower as acknowledged
     """
-    tolerances = _parse_tolerances(tolerance or [])
-    sessions = list(_read(results))
-    _check_gated(tolerances, sessions)
-    series = judge_results(
-        [_tolerant(session, tolerances) for session in sessions],
-        BaselineStore(directory),
-        append_each=append,
-    )
+    series = judge_results(list(_read(results)), BaselineStore(directory), append_each=append)
     if as_json:
-        typer.echo(series_json(series, tolerances))
+        typer.echo(series_json(series))
     else:
-        typer.echo(series_text(series, tolerances, shutil.get_terminal_size().columns))
+        typer.echo(series_text(series, shutil.get_terminal_size().columns))
     raise typer.Exit(series.conclusion.exit_code)
 
 
@@ -98,51 +81,6 @@ def _read(paths: Iterable[Path]) -> Iterator[RecordedSession]:
             typer.echo(f"ddp-perf: {path}: nothing was measured", err=True)
         for suite in file.suites:
             yield RecordedSession(file=str(path), complete=file.complete, result=suite)
-
-
-def _tolerant(session: RecordedSession, tolerances: dict[str, float]) -> RecordedSession:
-    return RecordedSession(
-        file=session.file,
-        complete=session.complete,
-        result=with_tolerances(session.result, tolerances),
-    )
-
-
-def _parse_tolerances(texts: Iterable[str]) -> dict[str, float]:
-    """Return the tolerance of each named metric."""
-    known = [metric.name for metric in METRICS]
-    tolerances: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if name not in known:
-            raise typer.BadParameter(
-                f"--tolerance {text}: {name!r} is not one of {', '.join(known)}"
-                f"{did_you_mean(name, known)}"
-            )
-        if name in tolerances:
-            raise typer.BadParameter(f"--tolerance {text}: {name} is there twice")
-        tolerances[name] = _fraction(text, value)
-    return tolerances
-
-
-def _fraction(text: str, value: str) -> float:
-    try:
-        fraction = float(value)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction < 1:
-        raise typer.BadParameter(
-            f"--tolerance {text}: {value!r} is not a fraction between 0 and 1, as in step_time=0.03"
-        )
-    return fraction
-
-
-def _check_gated(tolerances: Iterable[str], sessions: Iterable[RecordedSession]) -> None:
-    measurements = [m for session in sessions for m in session.result.measurements.values()]
-    gated = {metric for measured in measurements for metric in gated_metrics(measured.case)}
-    for metric in tolerances:
-        if metric not in gated:
-            raise typer.BadParameter(f"--tolerance {metric}: no case of these files gates it")
 
 
 # ``ddp-perf compare``: the rule of the gate, for results files of two states of the code.
@@ -160,7 +98,6 @@ def compare(
             " --ddp-json. Write vs between several of each.",
         ),
     ],
-    false_alarm_rate: FalseAlarmRate = 0.01,
     directory: BaselineDirectory = Path("baselines"),
     as_json: AsJson = False,
 ) -> None:
@@ -187,7 +124,7 @@ def compare(
         width = shutil.get_terminal_size().columns
         typer.echo(machines_json(found) if as_json else machines_text(found, width))
         raise typer.Exit(ExitCode.UNDECIDED)
-    comparison = compare_sessions(old, new, false_alarm_rate=false_alarm_rate)
+    comparison = compare_sessions(old, new)
     if as_json:
         typer.echo(comparison_json(comparison))
     else:

@@ -14,7 +14,6 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
     BudgetProgress,
-    FalseAlarmRate,
     TerminatedError,
     budget_seconds,
     raise_terminated,
@@ -24,6 +23,7 @@ from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
@@ -78,7 +78,6 @@ def selftest(
         int | None,
         typer.Option(metavar="N", min=1, help="Launches per session. [default: the suite's]"),
     ] = None,
-    false_alarm_rate: FalseAlarmRate = 0.01,
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of the launches, the curve and its plot.")
     ] = Path("artifacts/selftest"),
@@ -100,7 +99,7 @@ def selftest(
     budget_s = budget_seconds(budget)
     capacity = find_capacity()
     cases = _gated_cases(config, capacity)
-    request = _request(cases, launches, false_alarm_rate)
+    request = _request(cases, launches)
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
     log, environment, ended = _measure(request, capacity, budget_s, output)
@@ -165,9 +164,7 @@ def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
     return sorted(runnable, key=lambda case: case.tier != "gpu")
 
 
-def _request(
-    cases: Sequence[Case], launches: int | None, false_alarm_rate: float
-) -> SelftestRequest:
+def _request(cases: Sequence[Case], launches: int | None) -> SelftestRequest:
     """Choose the smallest case of several ranks, or of one rank if there is no other.
 
     Of several suites, which are the core of a night, the first case is chosen.
@@ -178,8 +175,7 @@ def _request(
     return SelftestRequest(
         case=case,
         launches=launches or case.schedule.launches,
-        false_alarm_rate=false_alarm_rate,
-        alpha=alpha_per_metric(false_alarm_rate, sum(len(gated_metrics(c)) for c in cases)),
+        alpha=alpha_per_metric(FALSE_ALARM_RATE, sum(len(gated_metrics(c)) for c in cases)),
         import_paths=(str(Path.cwd()),),
     )
 

@@ -112,6 +112,7 @@ def _asserts(file: Path) -> bool:
 _FRAMES = "(These are the frames of your code.)"
 # Fields of a suite in an error, with a list of one number; here they are options.
 _FIELDS = re.compile(r"`?\b(?P<name>steps|steps_by|tier|world_sizes):`?( \[(?P<number>\d+)\])?")
+_GPUS = "CUDA_VISIBLE_DEVICES"  # what decides the tier
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -144,10 +145,6 @@ def try_script(
     world_sizes: Annotated[
         str | None,
         typer.Option(metavar="N,N", help="Numbers of ranks. [default: 1 and 2, or 1 and all GPUs]"),
-    ] = None,
-    tier: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="cpu or gpu. [default: gpu if torch can use a GPU]"),
     ] = None,
     steps: Annotated[
         int,
@@ -193,7 +190,8 @@ def try_script(
     """Measure a training script as it is, in one short run, and print the suite file for it.
 
     Nothing of the script is edited, and it ends after its measured steps. Nothing is judged or
-    stored.
+    stored. GPUs are used if torch can use them; CUDA_VISIBLE_DEVICES= before the command hides
+    them.
 
     \b
     Exit code:
@@ -208,7 +206,7 @@ def try_script(
     path = _from(root, script)
     samples = find_samples(args or (), samples_per_step)
     with contextlib.closing(ForkserverLauncher()) as launcher:
-        tier = tier or _default_tier(capacity, launcher)
+        tier = _tier(capacity, launcher)
         suite = checked_script_suite(
             {
                 "suite": free_name(path, CONFIGS) if write is None else as_name(write.stem),
@@ -268,7 +266,7 @@ def _from(root: Path, script: str) -> str:
     return Path(os.path.normpath(script)).as_posix()
 
 
-def _default_tier(capacity: Capacity, launcher: Launcher) -> str:
+def _tier(capacity: Capacity, launcher: Launcher) -> str:
     """Return gpu if this machine has a GPU that torch can use, else cpu."""
     if not capacity.machine.gpus:
         return "cpu"
@@ -374,6 +372,8 @@ def _with_options(failure: LaunchFailure) -> LaunchFailure:
 
 
 def _as_option(field: re.Match[str]) -> str:
+    if field["name"] == "tier":
+        return f"{_GPUS}="
     number = f" {field['number']}" if field["number"] else ""
     return f"--{field['name'].replace('_', '-')}{number}"
 
@@ -410,8 +410,9 @@ def _backward_passes(result: SuiteResult) -> int:
 
 
 def _again(context: typer.Context, **changed: object) -> str:
-    """Return this command with the options as given, but for the changed ones."""
+    """Return this command with the GPUs and options as given, but for the changed ones."""
     values = {**context.params, **changed}
+    gpus = f"{_GPUS}={shlex.quote(os.environ[_GPUS])} " if _GPUS in os.environ else ""
     words = ["ddp-perf", "try", str(values["script"])]
     for option in context.command.params:
         value = values.get(option.name or "")
@@ -420,7 +421,7 @@ def _again(context: typer.Context, **changed: object) -> str:
         for each in value if isinstance(value, list | tuple) else [value]:
             words += option.secondary_opts if each is False else [option.opts[0], str(each)]
     rest = ["--", *context.params["args"]] if context.params["args"] else []
-    return shlex.join([*words, *rest])
+    return gpus + shlex.join([*words, *rest])
 
 
 def _width() -> int:

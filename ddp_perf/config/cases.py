@@ -23,7 +23,7 @@ from ddp_perf.config.suite import (
     script_cases,
 )
 from ddp_perf.config.yaml_file import describe_error
-from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.case import Case
 from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
 from ddp_perf.errors import ConfigError, nearest_or_all
 
@@ -109,9 +109,8 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: AnySuite
     env: dict[str, str] = {}
-    suffix: str = ""  # the overrides, as in "-hidden_dim=512"
-    ddp_suffix: str = ""  # the same, only for cases with DDP
-    swept: dict[str, Scalar] = {}  # the values of the command line that are swept, by name
+    suffix: str = ""  # the overrides, as in "-A=1"
+    swept: dict[str, str] = {}  # the variables of the command line, whose values are swept
     first: Variant | None = None  # the variant with the first value of each sweep; None: this one
     technique: str | None = None
     plain: Suite | None = None  # the suite without the technique
@@ -188,9 +187,7 @@ def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) ->
         for name, case in found.items()
         if _effective(case).work() != _effective(base).work()
     ]
-    first = variant if variant.first is None else variant.first
-    assert isinstance(first.suite, Suite)  # as that of the variant
-    before = _case(first.suite, first, world_size, batch, base.comm_hook)
+    before = _case(suite, variant.first or variant, world_size, batch, hook)
     return [_beside_first(base, before, variant), *others]
 
 
@@ -204,8 +201,8 @@ def _effective(case: Case) -> Case:
 def _beside_first(case: Case, before: Case, variant: Variant) -> Case:
     """Return a case of a variant, compared with that of the first swept values."""
     first = variant.first
-    if first is None or before.id == case.id:
-        return case  # the swept value does not apply to it
+    if first is None:
+        return case
     swept = [f"{name}={v}" for name, v in variant.swept.items() if first.swept.get(name) != v]
     return msgspec.structs.replace(case, base=before.id, technique=" ".join(swept))
 
@@ -264,10 +261,7 @@ def _case_id(
         *_untouched(_option_names(suite, strategy, hook), variant),
         *filter(None, [suite.variant, variant.technique]),
     ]
-    plain = suite if variant.plain is None else variant.plain
-    # A technique with buckets of its own is the same for each size that is swept.
-    has_suffix = strategy == "ddp" and suite.ddp.bucket_cap_mb == plain.ddp.bucket_cap_mb
-    return "-".join(parts) + variant.suffix + (variant.ddp_suffix if has_suffix else "")
+    return "-".join(parts) + variant.suffix
 
 
 def _untouched(names: list[str], variant: Variant) -> list[str]:
@@ -313,7 +307,7 @@ def with_core(case: Case, variant: Variant) -> Case:
     patterns = variant.suite.core
     if patterns is None:
         return case
-    name = case.id.removesuffix(variant.ddp_suffix).removesuffix(variant.suffix)
+    name = case.id.removesuffix(variant.suffix)
     return msgspec.structs.replace(case, core=_matching(name, patterns))
 
 

@@ -38,7 +38,7 @@ from ddp_perf.config.suite import (
 )
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.yaml_file import describe_error, read_yaml
-from ddp_perf.core.case import LOGGING_VARIABLES, Case, Scalar
+from ddp_perf.core.case import LOGGING_VARIABLES, Case
 from ddp_perf.core.environment import LauncherName, is_secret_name
 from ddp_perf.core.subject import DATA_FOLDER, MODELS, has_texts
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
@@ -54,21 +54,12 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
     world_sizes: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
-    hidden_dim: int | None = None
-    num_layers: int | None = None
-    bucket_cap_mb: tuple[float, ...] = ()  # several values are swept
     steps: int | None = None
-    warmup: int | None = None
     launches: int | None = None
     env: tuple[tuple[str, str], ...] = ()  # several values of one name are swept
     launcher: LauncherName | None = None
     ranks_per_node: int | None = None  # of a case with more ranks than one node has
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
-
-    @property
-    def model(self) -> dict[str, int]:
-        given = {"hidden_dim": self.hidden_dim, "num_layers": self.num_layers}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def apply_overrides(
@@ -81,22 +72,11 @@ def apply_overrides(
     _check_once(overrides.env)
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
     scripts = [suite for _, suite in suites if isinstance(suite, ScriptSuite)]
-    if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
-        if scripts and not training:
-            raise ConfigError(
-                "--ddp-bucket-cap-mb: a script builds DDP itself; leave the option out, and set the"
-                " size by the script's own args"
-            )
-        raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
     if overrides.batch_sizes and suites and not training:
         if not scripts:
             raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
         if not any(map(takes_batch_size, scripts)):
             raise ConfigError(f"--ddp-batch-sizes: no script takes {{batch_size}}{_LEAVE}")
-    for name in overrides.model:
-        if suites and not any(_has_argument(suite, name) for suite in training):
-            option = f"--ddp-{name.replace('_', '-')}"
-            raise ConfigError(f"{option}: no selected suite has a model with {name}{_LEAVE}")
     return [
         (path, variant) for path, suite in suites for variant in _variants(path, suite, overrides)
     ]
@@ -104,34 +84,29 @@ def apply_overrides(
 
 def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant]:
     if isinstance(suite, Suite):
-        changed = [_override_training(suite, overrides, cap) for cap in _bucket_caps(overrides)]
+        changed = _override_training(suite, overrides)
     elif isinstance(suite, ScriptSuite):
-        changed = [_override_script(suite, overrides)]
+        changed = _override_script(suite, overrides)
     else:
-        changed = [_override_collectives(suite, overrides)]
-    warmup, steps = changed[0].suite.warmup, changed[0].suite.steps
+        changed = _override_collectives(suite, overrides)
+    warmup, steps = changed.suite.warmup, changed.suite.steps
     if warmup >= steps:
         raise ConfigError(
             f"{path}: {warmup} warm-ups of {steps} steps leave nothing to measure;"
-            " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
+            " --ddp-steps counts the warm-ups too"
         )
     variants = [
         msgspec.structs.replace(
-            one,
+            changed,
             env=env,
-            suffix=one.suffix + _suffix(_working(env), suite.env),
-            swept={**_working(env), **one.swept},
+            suffix=changed.suffix + _suffix(_working(env), suite.env),
+            swept=_working(env),
             ranks_per_node=overrides.ranks_per_node,
         )
-        for one in changed
         for env in _environments(overrides.env)
     ]
     first = variants[0]
     return [first, *(msgspec.structs.replace(other, first=first) for other in variants[1:])]
-
-
-def _bucket_caps(overrides: Overrides) -> tuple[float | None, ...]:
-    return overrides.bucket_cap_mb or (None,)
 
 
 def _check_once(env: Sequence[tuple[str, str]]) -> None:
@@ -140,33 +115,18 @@ def _check_once(env: Sequence[tuple[str, str]]) -> None:
             raise ConfigError(f"--ddp-env {name}={value}: it is given twice; give each value once")
 
 
-def _override_training(suite: Suite, overrides: Overrides, bucket_cap_mb: float | None) -> Variant:
-    """Apply all overrides but the environment, with one of the swept sizes of buckets."""
-    model: dict[str, Scalar] = {
-        name: value for name, value in overrides.model.items() if _has_argument(suite, name)
-    }
-    changes: dict[str, Any] = {"model": {**suite.model, **model}}
-    ddp_suffix = ""
-    bucket: dict[str, Scalar] = {}
-    if bucket_cap_mb is not None and suite.strategy == "ddp":
-        bucket = {"bucket_cap_mb": bucket_cap_mb}
-        ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
-        changes["ddp"] = msgspec.structs.replace(suite.ddp, bucket_cap_mb=bucket_cap_mb)
-    data_suffix = ""
+def _override_training(suite: Suite, overrides: Overrides) -> Variant:
+    """Apply all overrides but the environment."""
+    changes: dict[str, Any] = _launching(overrides)
+    suffix = ""
     if overrides.files and has_texts(suite.workload):
         changes["data"] = msgspec.structs.replace(suite.data, source="files")
-        data_suffix = _suffix({"data": "files"}, {"data": suite.data.source})
+        suffix = _suffix({"data": "files"}, {"data": suite.data.source})
     if overrides.world_sizes:
         changes["world_sizes"] = list(overrides.world_sizes)
     if overrides.batch_sizes:
         changes["batch_sizes"] = _batches_like(suite, overrides.batch_sizes)
-    changes |= _launching(overrides)
-    return Variant(
-        suite=msgspec.structs.replace(suite, **changes),
-        suffix=_suffix(model, suite.model) + data_suffix,
-        ddp_suffix=ddp_suffix,
-        swept=bucket,
-    )
+    return Variant(suite=msgspec.structs.replace(suite, **changes), suffix=suffix)
 
 
 def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatches:
@@ -195,20 +155,9 @@ def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Vari
 
 
 def _launching(overrides: Overrides) -> dict[str, int | str]:
-    names = ("steps", "warmup", "launches", "launcher")
+    names = ("steps", "launches", "launcher")
     given = {name: getattr(overrides, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _has_ddp(suite: Suite, overrides: Overrides) -> bool:
-    sizes = overrides.world_sizes or suite.world_sizes
-    return suite.strategy == "ddp" and (suite.denominator == "ddp-1" or max(sizes) > 1)
-
-
-def _has_argument(suite: Suite, name: str) -> bool:
-    if suite.workload in MODELS:
-        return name in MODELS[suite.workload].__struct_fields__
-    return name in suite.model
 
 
 def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -232,7 +181,7 @@ def _working(env: dict[str, str]) -> dict[str, str]:
 
 
 def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:
-    """Return the differences from the file as a suffix of the id: ``-hidden_dim=512``."""
+    """Return the differences from the file as a suffix of the id: ``-A=1``."""
     return "".join(
         f"-{name}={value}" for name, value in chosen.items() if default.get(name) != value
     )
@@ -247,27 +196,22 @@ def load_cases(
     """Load the cases of all suite files, with the overrides applied.
 
     ``import_paths`` is where ranks first search for a user's workload. Raises ConfigError with
-    the file and the field, also if a tier has two cases of one id. A case that a swept value does
-    not change is there once.
+    the file and the field, also if a tier has two cases of one id.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
     _check_names(suites)
     variants = apply_overrides(suites, overrides)
-    origin: dict[tuple[str, str], tuple[Path, Variant, Case]] = {}
+    origin: dict[tuple[str, str], tuple[Path, Case]] = {}
     for path, variant in variants:
         _check_overridden(path, variant)
         for case in cases_of(variant):
             _check_environment(path, case)
             key = (case.tier, case.id)  # baselines are stored by these
-            if key not in origin:
-                targets, file = variant.suite.targets, _from_here(path)
-                case = with_core(with_targets(case, targets, file), variant)
-                origin[key] = path, variant, case
-                continue
-            earlier, of, same = origin[key]
-            if variant is of or earlier != path or same.work() != case.work():
-                raise ConfigError(_duplicate(case.id, earlier, path))
-    return [case for _, _, case in origin.values()]
+            if key in origin:
+                raise ConfigError(_duplicate(case.id, origin[key][0], path))
+            targets, file = variant.suite.targets, _from_here(path)
+            origin[key] = path, with_core(with_targets(case, targets, file), variant)
+    return [case for _, case in origin.values()]
 
 
 def _from_here(path: Path) -> str:

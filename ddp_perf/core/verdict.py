@@ -10,6 +10,8 @@ import msgspec
 from ddp_perf.core.case import Tier
 from ddp_perf.core.work import Site
 
+FALSE_ALARM_RATE = 0.01  # of a session, a comparison or a duel in which nothing became slower
+
 # The verdict of the judge on one metric of one case.
 
 

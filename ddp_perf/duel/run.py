@@ -17,7 +17,7 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.core.verdict import FALSE_ALARM_RATE, DuelOutcome
 from ddp_perf.duel.case_run import CaseRun, explain_slower
 from ddp_perf.duel.cases import MatchedCases
 from ddp_perf.duel.open_sides import (
@@ -167,7 +167,6 @@ def _suggested(seconds: float) -> float:
 
 DEFAULT_BUDGET_S = 180.0
 DEFAULT_TOLERANCE = 0.05
-DEFAULT_FALSE_ALARM_RATE = 0.01
 _OF_COUNTS = 0.5  # as a share of the budget, and after it: the time to count cases not SLOWER
 PAIRS_A_SERVER = 3  # of each case: forks of one server are alike
 _OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
@@ -179,7 +178,7 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
     matched: MatchedCases
     budget_s: float = DEFAULT_BUDGET_S
     tolerance: float | None = DEFAULT_TOLERANCE  # None: that of each metric of the case
-    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARM_RATE
     seed: int | None = None  # of the order of launches; None: another one each time
     counts: bool = True  # count the steps of both sides; False: it was done before
     # Launches of one side just before, by case id: they take the place of the calibration's own.

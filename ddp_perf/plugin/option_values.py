@@ -38,20 +38,6 @@ def parse_counts(text: str) -> tuple[int, ...]:
     return counts
 
 
-def parse_sizes(text: str) -> tuple[float, ...]:
-    sizes = tuple(parse_megabytes(part) for part in text.split(","))
-    if len(set(sizes)) < len(sizes):
-        raise argparse.ArgumentTypeError(f"{text!r} has a size twice; give each once")
-    return sizes
-
-
-def parse_megabytes(text: str) -> float:
-    size = _number(text)
-    if not 0 < size < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size above 0")
-    return size
-
-
 def parse_time(text: str) -> float:
     """Return the seconds of ``90s`` or ``3m``; 0 of ``0``."""
     if text == "0":
@@ -63,17 +49,13 @@ def parse_time(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    rate = _number(text)
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
     if not 0 < rate < 0.5:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate between 0 and 0.5")
     return rate
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")  # in no range
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from ddp_perf.config.loading import Overrides
 from ddp_perf.core.environment import LAUNCHERS, Cluster
 from ddp_perf.core.injection import KINDS, Injection
 from ddp_perf.core.subject import DATA_FOLDER
+from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import BaselineError, ConfigError
 from ddp_perf.plugin.option_values import (
     REPLAY,
@@ -30,7 +31,6 @@ from ddp_perf.plugin.option_values import (
     parse_machine,
     parse_rate,
     parse_save_mode,
-    parse_sizes,
     parse_slow_down,
     parse_time,
     parse_whole,
@@ -196,7 +196,6 @@ _NOT_REPLAYED = {
     "--ddp-history": "a replay is no further session; ddp-perf history import FILE adds it",
     "--ddp-rotate": "a recorded night has its own cases; leave one of them out",
     "--ddp-steps": _LAUNCHES_NOTHING,
-    "--ddp-warmup": _LAUNCHES_NOTHING,
     "--ddp-launches": _LAUNCHES_NOTHING,
     "--ddp-settle": _LAUNCHES_NOTHING,
     "--ddp-audit": _LAUNCHES_NOTHING,
@@ -273,29 +272,10 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="batch sizes, instead of the suite's and of its kind: per rank, or global",
     )
     for name, text in (
-        ("hidden-dim", "width of the model's hidden layers, instead of the suite's"),
-        ("num-layers", "depth of the model, instead of the suite's"),
-    ):
-        group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
-    group.addoption(
-        "--ddp-bucket-cap-mb",
-        type=parse_sizes,
-        default=(),
-        metavar="MB,MB",
-        help="size of DDP's gradient buckets, instead of the suite's; several are measured as cases"
-        " of their own",
-    )
-    for name, text in (
         ("steps", "steps of each launch, with the warm-up"),
         ("launches", "launches of each case, in new processes; more find smaller slow-downs"),
     ):
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
-    group.addoption(
-        "--ddp-warmup",
-        type=parse_whole,
-        metavar="N",
-        help="first steps of each launch, which are not measured",
-    )
     group.addoption(
         "--ddp-env",
         action="append",
@@ -381,7 +361,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-false-alarm-rate",
         type=parse_rate,
-        default=0.01,
+        default=FALSE_ALARM_RATE,
         metavar="P",
         help="probability that a session in which nothing became slower has a REGRESSION (default:"
         " 0.01)",
@@ -467,11 +447,7 @@ def read_options(config: pytest.Config) -> Options:
             ranks_per_node=cluster.ranks_per_node,
             world_sizes=value("ddp_world_sizes"),
             batch_sizes=value("ddp_batch_sizes"),
-            hidden_dim=value("ddp_hidden_dim"),
-            num_layers=value("ddp_num_layers"),
-            bucket_cap_mb=value("ddp_bucket_cap_mb"),
             steps=value("ddp_steps"),
-            warmup=value("ddp_warmup"),
             launches=value("ddp_launches"),
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),

@@ -194,7 +194,7 @@ def _other_layout(series: ScalingCurve, topology: Topology) -> str | None:
         return None
     return (
         f"its cases of several nodes have {of_curve} ranks on each, and the links are of nodes with"
-        f" {given} GPUs: give --gpus-per-node {of_curve} and its bandwidths"
+        f" {given} GPUs: give --network gpus_per_node={of_curve},…"
     )
 
 
@@ -287,12 +287,12 @@ def _notes(
     if per_node is None and max(request.world_sizes) > largest:
         notes.append(
             f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
-            " fitted ones: if the link between nodes is slower, give --gpus-per-node"
+            " fitted ones: if the link between nodes is slower, give --network"
         )
     if per_node is None and series.ranks_per_node is not None:
         notes.append(
             "some points span several nodes, and one link is fitted to all points: give"
-            " --gpus-per-node and the bandwidths, or measure collectives on as many nodes"
+            " --network, or measure collectives on as many nodes"
         )
     if per_node is not None and largest <= per_node:
         source = "measured" if request.measured_links else "given"

@@ -21,7 +21,7 @@ from ddp_perf.core.injection import Injection, parse_injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.verdict import FALSE_ALARM_RATE, Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import field_changes
@@ -174,7 +174,6 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case
     launches: int  # per session
-    false_alarm_rate: float  # per session
     alpha: float  # of one verdict: its share of the suite's rate
     import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
 
@@ -293,7 +292,7 @@ def power_curve(
         case_id=request.case.id,
         environment=environment,
         tolerance=request.case.tolerances.step_time,
-        false_alarm_rate=request.false_alarm_rate,
+        false_alarm_rate=FALSE_ALARM_RATE,
         alpha=request.alpha,
         launches=request.launches,
         sessions=sessions,

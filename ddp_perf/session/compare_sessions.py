@@ -13,6 +13,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.units import change_text
 from ddp_perf.session.gate.comparability import (
@@ -187,8 +188,7 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     old: ComparedSide
     new: ComparedSide
-    false_alarm_rate: float  # of all verdicts together
-    alpha: float  # of each
+    alpha: float  # of each verdict
     changed: tuple[str, ...]  # conditions that differ, with both values
     failed: tuple[LaunchFailure, ...]  # of the newer sessions
     gaps: tuple[MissingComparison, ...]
@@ -218,9 +218,7 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
         return not (max(old) < min(new) or max(new) < min(old))
 
 
-def compare_sessions(
-    before: ComparedSide, after: ComparedSide, *, false_alarm_rate: float
-) -> SessionComparison:
+def compare_sessions(before: ComparedSide, after: ComparedSide) -> SessionComparison:
     """Judge every case of the sides ``after`` by the side ``before``, of the same machine.
 
     For two machines see `other_machine.machine_differences`: they get no verdict.
@@ -231,11 +229,10 @@ def compare_sessions(
         for suite in merged
         for measurement in suite.measurements.values()
     )
-    alpha = alpha_per_metric(false_alarm_rate, gated)
+    alpha = alpha_per_metric(FALSE_ALARM_RATE, gated)
     return SessionComparison(
         old=before,
         new=after,
-        false_alarm_rate=false_alarm_rate,
         alpha=alpha,
         changed=_changes(before, after),
         failed=tuple(

@@ -41,9 +41,6 @@ from ddp_perf.system.packages import training_variables
 # The search for the commit of a red case, between the reference and today.
 
 
-_CONFIDENCE = 0.95
-
-
 def is_searchable(case: Case, good: str, today: CodeState, project: Project) -> bool:
     """Return whether commits lie between, and no uncommitted edit may touch the case."""
     return not (today.commit.startswith(good) or edits_beyond(case, today, project))
@@ -71,9 +68,7 @@ def find_culprit(
         open_commit, root=project.root, case_id=case.id, capacity=capacity, on_progress=say
     )
     with contextlib.closing(open_log(line, case.id, environment)) as log:
-        result = find_commit(
-            line, opener, log, confidence=_CONFIDENCE, until=until, on_progress=lambda text: None
-        )
+        result = find_commit(line, opener, log, until=until, on_progress=lambda text: None)
     return culprit_of(result)
 
 

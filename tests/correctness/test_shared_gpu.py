@@ -120,7 +120,7 @@ def test_a_step_has_the_same_collectives_as_on_cpus(trained, fields):
 
 @pytest.mark.parametrize("name", ["mlp_scaling", "comm_optimizations"])
 def test_the_shipped_structures_are_those_of_the_suite(launched, name):
-    overrides = Overrides(world_sizes=(2,), batch_sizes=(8,), steps=6, warmup=3)
+    overrides = Overrides(world_sizes=(2,), batch_sizes=(8,), steps=8)
     stored = BaselineStore(ROOT / "baselines").load_structures(name)
 
     for case in load_cases([ROOT / "bench_configs" / f"{name}.yaml"], overrides):
@@ -132,7 +132,7 @@ def test_the_shipped_structures_are_those_of_the_suite(launched, name):
 
 
 def test_every_step_is_timed_by_events_and_its_communication_is_seen(launched, record_property):
-    overrides = Overrides(world_sizes=(2,), batch_sizes=(256,), steps=20, warmup=2)
+    overrides = Overrides(world_sizes=(2,), batch_sizes=(256,), steps=23)
     (case,) = load_cases([ROOT / "bench_configs" / "mlp_scaling.yaml"], overrides)
 
     ranks = launched(case).ranks

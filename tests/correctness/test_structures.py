@@ -18,7 +18,6 @@ from tests.arithmetic import expected_structure
 from tests.builders import make_cases
 
 ROOT = Path(__file__).parents[2]
-FEW = {"steps": 4, "warmup": 3}
 # The techniques of CPU suites in which ranks communicate, each way once. None: the base.
 STRATEGIES: dict[str, list[str | None]] = {
     "cpu_quick": [None],
@@ -75,7 +74,7 @@ def test_ranks_over_gloo_or_nccl_do_what_is_counted(
 ):
     (case,) = (
         case
-        for case in suite(name, world_sizes=(ranks,), batch_sizes=(4,), **FEW)
+        for case in suite(name, world_sizes=(ranks,), batch_sizes=(4,), steps=6)
         if case.technique == technique
     )
     real = msgspec.structs.replace(case, tier=tier)
@@ -149,7 +148,7 @@ def test_the_file_states_what_any_number_of_ranks_does(launcher, shipped, name, 
 
 
 def test_smaller_buckets_are_a_regression_of_the_structure(launcher):
-    case = suite("cpu_quick", steps=1, warmup=0)[1]
+    case = suite("cpu_quick", steps=6)[1]
     smaller = msgspec.structs.replace(case.ddp, bucket_cap_mb=0.5)
     case = msgspec.structs.replace(case, ddp=smaller)
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]

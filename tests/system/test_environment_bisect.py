@@ -80,14 +80,14 @@ def test_a_patched_package_is_found_among_five_differences(project, capfd):
     )
 
     with pytest.raises(typer.Exit) as ended:
-        bisect_environments(*arguments, confidence=0.95, budget_s=600.0, as_json=False)
+        bisect_environments(*arguments, budget_s=600.0, as_json=False)
 
     text = " ".join(capfd.readouterr().out.split())
     assert ended.value.exit_code == 0, text
     assert "To blame: pacing 1.0 (other files): +" in text
     assert "The rest has no effect above 60 %" in text
     with pytest.raises(typer.Exit):  # goes on from what was measured, which is everything
-        bisect_environments(*arguments, confidence=0.95, budget_s=0.001, as_json=False)
+        bisect_environments(*arguments, budget_s=0.001, as_json=False)
     assert "To blame: pacing 1.0" in capfd.readouterr().out
 
 
@@ -100,7 +100,6 @@ def test_environments_that_are_the_same_are_refused(project):
             f"python:{good}",
             f"python:{good}",
             "paced.build-none-fp32-ws1-b4",
-            confidence=0.95,
             budget_s=1.0,
             as_json=False,
         )

@@ -199,7 +199,5 @@ def test_changed_work_is_incomparable_and_a_changed_override_has_no_baseline(slo
     result = project.runpytest("-k", "structure and ws2", "--ddp-launches=1")
     result.stdout.fnmatch_lines(["*is of other work: model.hidden_dim unset → 256*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result = project.runpytest(
-        "-k", "structure and ws2", "--ddp-launches=1", "--ddp-hidden-dim=128"
-    )
-    result.stdout.fnmatch_lines(["NO_BASELINE: structure of *ws2-b128-hidden_dim=128*"])
+    result = project.runpytest("-k", "structure and ws2", "--ddp-launches=1", "--ddp-env=A=1")
+    result.stdout.fnmatch_lines(["NO_BASELINE: structure of *ws2-b128-A=1*"])

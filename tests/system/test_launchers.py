@@ -297,7 +297,7 @@ def test_a_session_by_torchrun_has_the_ids_and_the_structures_of_the_forkserver(
     shutil.copytree(
         REPOSITORY / "baselines" / "structure", project.path / "baselines" / "structure"
     )
-    work = ("--ddp-batch-sizes=64", "--ddp-steps=8", "--ddp-warmup=2", "--ddp-launches=1")
+    work = ("--ddp-batch-sizes=64", "--ddp-steps=8", "--ddp-launches=1")
     chosen = ("-m", "perf and cpu", "-k", "structure", "--ddp-budget=0", *work)
 
     result = project.runpytest_subprocess(*chosen, "--ddp-launcher=torchrun", "--ddp-json=r.json")

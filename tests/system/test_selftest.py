@@ -38,7 +38,7 @@ def suite(tmp_path):
 @pytest.mark.slow
 def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, suite, tmp_path):
     (case,) = load_cases([suite], Overrides())
-    request = SelftestRequest(case=case, launches=2, false_alarm_rate=0.01, alpha=0.001)
+    request = SelftestRequest(case=case, launches=2, alpha=0.001)
     asked = []
 
     class Noted:

@@ -44,7 +44,8 @@ def run(command, directory):
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     environment |= {"PYTHONUTF8": "1", "COLUMNS": "100"}
     for each in command.split(" && "):
-        program, *arguments = shlex.split(each)
+        words = shlex.split(each)
+        program, *arguments = words[1:] if "=" in words[0] else words  # a variable that is set
         done = subprocess.run(
             [*PROGRAMS[program], *arguments],
             cwd=directory,

@@ -221,7 +221,6 @@ def find_commit(
     opener: Opener,
     log: BisectLog,
     *,
-    confidence: float,
     until: float,
     on_progress: Callable[[str], None],
     counts: bool = True,
@@ -231,9 +230,7 @@ def find_commit(
     Raises what `CommitSearch` raises; what was launched is in the log.
     """
     with contextlib.closing(CommitTurns(line, opener)) as turns:
-        search = CommitSearch(
-            line, turns, log, confidence=confidence, counts=counts, on_progress=on_progress
-        )
+        search = CommitSearch(line, turns, log, counts=counts, on_progress=on_progress)
         search.run(until=until)
         return search.result()
 
@@ -252,7 +249,6 @@ class CommitSearch:
         turns: CommitTurns,
         log: BisectLog,
         *,
-        confidence: float,
         on_progress: Callable[[str], None],
         counts: bool = True,
     ) -> None:
@@ -263,7 +259,6 @@ class CommitSearch:
         self._case_id = bad.case.id
         self._question = Question(
             length=line.length,
-            confidence=confidence,
             innocent=innocent_places(line, good, bad),
         )
 

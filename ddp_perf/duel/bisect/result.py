@@ -12,6 +12,7 @@ from ddp_perf.core.verdict import PairedVerdict
 from ddp_perf.core.work import StepWork
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.search import (
+    CONFIDENCE,
     Belief,
     CommitLaunch,
     Level,
@@ -88,7 +89,7 @@ def bisect_result(
         outcome=now.outcome,
         case_id=case_id,
         line=line,
-        confidence=question.confidence,
+        confidence=CONFIDENCE,
         metric=now.metric,
         why=now.why,
         duel=now.duel,
@@ -121,7 +122,7 @@ def _without_launches(result: BisectResult, question: Question) -> BisectResult:
 
 
 def _with_belief(result: BisectResult, now: Standing, belief: Belief) -> BisectResult:
-    suspects, probability = belief.smallest(result.confidence)
+    suspects, probability = belief.smallest(CONFIDENCE)
     if now.suspects:
         probability = belief.chance_of(now.suspects)
     return msgspec.structs.replace(

@@ -355,6 +355,7 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Bisect
 _MOST_PAIRS = 40  # of good and bad
 _LOOKS = plan_pair_looks(_MOST_PAIRS)
 _ALPHA = 0.01  # of a slow-down that is not there
+CONFIDENCE = 0.95  # probability from which on a commit is to blame
 _TOLERANCE = 0.01  # bad is equivalent to good within it: there is nothing to find
 # A launch in a slow mode makes one commit look slow, and the search ends there: all before it are
 # fast. So both commits beside a step are launched this often before it is believed.
@@ -365,7 +366,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A line of commits of which good is at place 0 and bad at ``length``."""
 
     length: int
-    confidence: float
     innocent: frozenset[int] = frozenset()  # places of commits that cannot be to blame
     first: tuple[int, ...] = ()  # places that are asked before any others between good and bad
 
@@ -424,7 +424,7 @@ def standing(
         return Standing(metric=metric, why=why, duel=duel, untestable=untestable, ask=ask)
     readings = _readings(launches, metric)
     belief = believe(question.length, untestable, readings, question.innocent)
-    suspects = belief.found(question.confidence)
+    suspects = belief.found(CONFIDENCE)
     often = Counter(reading.place for reading in readings)
     place = unconfirmed = _unconfirmed(question, suspects, untestable, often)
     if place is None:

@@ -112,6 +112,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 
 _TOLERANCE = 0.05  # of a case that is not gated
+_FALSE_BLAME = 0.05  # probability, at most, over the probes that find one culprit
 _MOST_PAIRS = 20  # of a probe: one that is undecided then is unresolved
 
 
@@ -184,12 +185,11 @@ class EnvironmentRun:
         *,
         logs: Path,
         machine: str,
-        confidence: float = 0.95,
     ) -> None:
         self._differences, self._a, self._b, self._case = differences, a, b, case
         self.expected = expected_probes(len(differences.factors))  # to find one culprit
         self.plan = PairedPlan(
-            alpha=(1 - confidence) / self.expected,
+            alpha=_FALSE_BLAME / self.expected,
             tolerance=case.tolerances.step_time or _TOLERANCE,
             looks=plan_pair_looks(_MOST_PAIRS),
         )

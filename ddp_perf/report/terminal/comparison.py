@@ -13,7 +13,7 @@ import rich.table
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT
-from ddp_perf.core.verdict import Explanation, Outcome
+from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation, Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, short_number, to_json
 from ddp_perf.report.terminal.table import headline, suite_table
@@ -74,7 +74,7 @@ def comparison_json(comparison: SessionComparison) -> str:
         incomplete=tuple(session.name for session in sessions if not session.complete),
         injected={session.name: injections_of(session) for session in sessions},
         changed=comparison.changed,
-        false_alarm_rate=comparison.false_alarm_rate,
+        false_alarm_rate=FALSE_ALARM_RATE,
         alpha=comparison.alpha,
         failed=comparison.failed,
         gaps=comparison.gaps,
@@ -105,7 +105,7 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
     lines += wrapped(list(_remarks(comparison)), max(width, NARROWEST))
     lines += [
-        false_alarm_line(comparison.false_alarm_rate, comparison.alpha),
+        false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),
         f"B against A: {_conclusion(comparison)}",
     ]
     return "\n".join([*lines, *_next(comparison)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Explanation, Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered
-from ddp_perf.render.units import counted, short_percent, to_json
+from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.next_step import worst
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.judge_results import JudgedSeries, RecordedSession
@@ -48,16 +47,14 @@ class SeriesFile(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     conclusion: Conclusion
-    tolerances: dict[str, float]  # by metric: those that replaced the ones of the files
     sessions: tuple[SessionVerdicts, ...]  # oldest first
 
 
-def series_json(series: JudgedSeries, tolerances: Mapping[str, float]) -> str:
+def series_json(series: JudgedSeries) -> str:
     """Return every finding of every session."""
     return to_json(
         SeriesFile(
             conclusion=series.conclusion,
-            tolerances=dict(tolerances),
             sessions=tuple(map(_verdicts, series.sessions)),
         )
     )
@@ -68,16 +65,13 @@ def series_schema() -> dict[str, Any]:
     return msgspec.json.schema(SeriesFile)
 
 
-def series_text(series: JudgedSeries, tolerances: Mapping[str, float], width: int) -> str:
+def series_text(series: JudgedSeries, width: int) -> str:
     """Return one line for each session, the newest one in full, and the next command."""
     lines = _overview(series, max(width, NARROWEST))
     lines += [
         f"{file} is incomplete: it was written while its session was still running"
         for file in dict.fromkeys(one.file for one in series.sessions if not one.complete)
     ]
-    if tolerances:
-        given = ", ".join(f"{name} {short_percent(value)}" for name, value in tolerances.items())
-        lines.append(f"tolerances of this judgement: {given}")
     for session in series.newest:
         title = f"{headline(session.result)}, {_when(session)} ({session.file})"
         lines += ["", title, suite_table(session.result, width)]

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from ddp_perf.core.baseline import Baseline, CaseStructure
-from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
@@ -198,27 +197,6 @@ def conclude_findings(
     cases = context.baseline.cases
     known = with_acknowledgements(with_unmeasured(persisting, cases, date), context.baseline, date)
     return report_only(known, context.reported)
-
-
-def with_tolerances(result: SuiteResult, tolerances: Mapping[str, float]) -> SuiteResult:
-    """Return the result with these tolerances, by metric, in each case that gates the metric."""
-    return msgspec.structs.replace(
-        result,
-        measurements={
-            case_id: msgspec.structs.replace(measured, case=_tolerant(measured.case, tolerances))
-            for case_id, measured in result.measurements.items()
-        },
-    )
-
-
-def _tolerant(case: Case, tolerances: Mapping[str, float]) -> Case:
-    gated = {
-        metric: tolerance
-        for metric, tolerance in tolerances.items()
-        if case.tolerances.of(metric) is not None
-    }
-    changed = msgspec.structs.replace(case.tolerances, **gated)
-    return msgspec.structs.replace(case, tolerances=changed)
 
 
 def _at_each_look(result: SuiteResult) -> Iterator[Mapping[str, Measurement]]:

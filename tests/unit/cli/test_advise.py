@@ -318,7 +318,9 @@ def test_for_64_gpus_the_advice_differs_from_document_004_and_states_how():
         ),
         pytest.param(["--gpus", 8, "--only", "nothing"], "no curve with 'nothing'", id="curve"),
         pytest.param(
-            ["--gpus", 8, "--gpus-per-node", 8], "--gpus-per-node needs --intra-band", id="nodes"
+            ["--gpus", 8, "--network", "gpus_per_node=8"],
+            "without intra and inter; write",
+            id="nodes",
         ),
     ],
 )

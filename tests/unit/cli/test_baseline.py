@@ -74,6 +74,15 @@ def test_list_shows_every_file(stored):
     assert json.loads(run("list", "--json").stdout)[0]["accelerator"] == KEY
 
 
+def test_the_group_names_another_directory_for_each_command(stored, tmp_path):
+    stored.parent.rename(tmp_path / "other")
+
+    for words in (["list"], ["show", KEY], ["log"], ["ack", CASE.id, *UNTIL, *AT_MOST]):
+        reason = ["--reason", "see #12"] if words[0] == "ack" else []
+        assert run(*words, *reason).exit_code == 4
+        assert run("--baselines", "other", *words, *reason).exit_code == 0
+
+
 def test_show_prints_the_drift_since_the_first_sessions(stored):
     done = run("show", KEY)
 

@@ -35,7 +35,6 @@ def bisect(tmp_path, monkeypatch):
     ("options", "said"),
     [
         ({"budget": "soon"}, "--budget: 'soon' is not a duration"),
-        ({"confidence": "95"}, "--confidence: 95.0 is not a probability between 0.5 and 1"),
         ({"good": "main~1", "bad": "good"}, "is not an ancestor of --bad"),
         ({"bad": "mian"}, "--bad: mian: no revision"),
         ({"bad": "."}, "--bad: . is the tree, not a commit; commit it, and give HEAD"),

@@ -109,7 +109,6 @@ def test_a_report_is_written(duel):
     [
         (["--budget", "soon"], "--budget: "),
         (["--tolerance", "1"], "--tolerance: 1.0 is not between 0 and 1"),
-        (["--false-alarm-rate", "0.5"], "--false-alarm-rate: 0.5 is not between 0 and 0.5"),
         (["--case", "mlp-none-fp32-ws1-b63"], "no side has such a case; did you mean"),
         (["--config", "bench_configs/quack.yaml"], "no such suite file; did you mean"),
     ],

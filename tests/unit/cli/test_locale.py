@@ -16,7 +16,7 @@ def run(request):
 
 
 def test_a_table_is_printed_in_every_locale(run):
-    done = run("baseline", "list", "--baselines", REPOSITORY / "baselines")
+    done = run("baseline", "--baselines", REPOSITORY / "baselines", "list")
 
     assert done.exit_code == 0
     assert "─────" in done.stdout_bytes.decode("utf-8")

@@ -11,12 +11,14 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
+from ddp_perf.cli.predict import parse_network
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.launch import Collective
 from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.errors import ConfigError
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import read_results, write_results
-from ddp_perf.stats.link import Link, ring_s
+from ddp_perf.stats.link import Link, Topology, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
@@ -159,13 +161,53 @@ def test_a_prediction_can_start_from_a_baseline(tmp_path):
 
 def test_a_prediction_uses_nodes_price_and_deadline(results):
     done = run(
-        *(results, "--world-sizes", "8,16", "--gpus-per-node", 4, "--intra-bandwidth", 100),
-        *("--inter-bandwidth", 10, "--price-per-gpu-hour", 3, "--samples", 1e9, "--deadline", 40),
+        *(results, "--world-sizes", "8,16"),
+        *("--network", "gpus_per_node=4,intra=100GB/s,inter=10GB/s"),
+        *("--price-per-gpu-hour", 3, "--samples", 1e9, "--deadline", 40),
     )
 
     assert done.exit_code == 0, done.output
     assert "hierarchical" in done.stdout
     assert "best within the limits" in done.stdout
+
+
+LINKS = "gpus_per_node=8,intra=300GB/s,inter=25GB/s"
+
+
+def test_a_network_is_read_in_its_units_with_the_latencies_of_nccl():
+    near, far = Link(latency_s=5.7e-6, bytes_per_s=300e9), Link(latency_s=14e-6, bytes_per_s=25e9)
+    plain = Topology(gpus_per_node=8, intra=near, inter=far)
+
+    assert parse_network(LINKS) == plain
+    assert parse_network("inter=25GB/s, gpus_per_node=8, intra=300.0GB/s") == plain
+    slow = parse_network(f"{LINKS},inter_latency=20us,intra_latency=2.5µs")
+    assert (slow.intra.latency_s, slow.inter.latency_s) == pytest.approx((2.5e-6, 20e-6))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no key ''"),
+        (f"{LINKS},infra=3GB/s", "there is no key 'infra'"),
+        (f"{LINKS},intra=3GB/s", "intra is given twice"),
+        (LINKS.replace("25GB/s", "25"), "inter=25 is not above 0 in the unit of its key"),
+        (LINKS.replace("25GB/s", "0GB/s"), "inter=0GB/s is not above 0"),
+        (LINKS.replace("25GB/s", "nanGB/s"), "inter=nanGB/s is not above 0"),
+        (LINKS.replace("8", "2.5"), "gpus_per_node=2.5 is not above 0"),
+        (LINKS.replace("8", "0"), "gpus_per_node=0 is not above 0"),
+        (f"{LINKS},inter_latency=20", "inter_latency=20 is not above 0 in the unit"),
+        (f"{LINKS},inter_latency", "inter_latency= is not above 0 in the unit"),
+        ("inter_latency=20us", "without gpus_per_node and intra and inter"),
+    ],
+)
+def test_a_wrong_network_is_refused_in_one_line_with_the_keys(text, said):
+    with pytest.raises(ConfigError) as caught:
+        parse_network(text)
+
+    message = str(caught.value)
+    assert f"--network {text}: {said}" in message
+    assert "; write gpus_per_node=N,intra=…GB/s,inter=…GB/s, and intra_latency=…us" in message
+    assert "\n" not in message
 
 
 def test_the_plot_is_written_and_named_on_stderr(results, tmp_path):
@@ -186,8 +228,11 @@ def test_the_plot_is_written_and_named_on_stderr(results, tmp_path):
         pytest.param(["--deadline", "9"], "need --samples", id="deadline"),
         pytest.param(["--samples", "-1"], "--samples -1.0: it must be above 0", id="negative"),
         pytest.param(["--samples", "nan"], "--samples nan: it must be above 0", id="NaN"),
-        pytest.param(["--inter-bandwidth", "9"], "need --gpus-per-node", id="no node"),
-        pytest.param(["--gpus-per-node", "8"], "needs --intra-bandwidth and", id="no bandwidth"),
+        pytest.param(
+            ["--network", "gpus_per_node=8"],
+            "without intra and inter; write",
+            id="links",
+        ),
         pytest.param(["--only", "nothing"], "no curve with 'nothing'", id="none"),
         pytest.param(["--plot", "no/such/folder.png"], "cannot be written", id="plot"),
     ],
@@ -283,8 +328,8 @@ def test_the_steps_of_several_nodes_are_labelled_by_their_layout(two_nodes):
 
 
 def test_links_of_other_nodes_than_those_of_the_curve_are_refused(two_nodes):
-    links = ["--gpus-per-node", "8", "--intra-bandwidth", "8", "--inter-bandwidth", "1"]
-    done = run(two_nodes, *links, "--only", "mlp-ddp")
+    links = "gpus_per_node=8,intra=8GB/s,inter=1GB/s"
+    done = run(two_nodes, "--network", links, "--only", "mlp-ddp")
 
     assert done.exit_code == 75
     assert "have 4 ranks on each, and the links are of nodes with 8" in " ".join(

@@ -15,6 +15,7 @@ from ddp_perf.cli.command import TerminatedError
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import ScriptFacts
 from ddp_perf.session.result import read_results
+from ddp_perf.system.gpu.gpus import find_gpus
 from tests.builders import (
     FakeLauncher,
     make_capacity,
@@ -23,6 +24,7 @@ from tests.builders import (
     make_launch,
     make_probe,
 )
+from tests.recordings import RecordedReader
 
 ONE_PASS = ScriptFacts(steps_at="train.py:57", micro_steps=(1, 1), optimizers=1, skipped=0)
 
@@ -36,6 +38,7 @@ class Command:
         self.facts, self.requests = ONE_PASS, []
         (directory / "train.py").touch()
         monkeypatch.chdir(directory)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         command = "ddp_perf.cli.try_script"
         monkeypatch.setattr(f"{command}.find_capacity", lambda: self.capacity)
         monkeypatch.setattr(f"{command}.ForkserverLauncher", lambda: self.launcher)
@@ -150,11 +153,22 @@ def test_gpus_that_torch_cannot_use_are_named_and_not_used(command, monkeypatch)
     assert "tier cpu, since torch cannot use the GPUs here: torch 2.13.0 is" in done.stderr
 
 
-def test_the_gpu_tier_without_a_gpu_is_refused(command):
-    done = command("train.py", "--tier", "gpu")
+@pytest.mark.parametrize(("mask", "tiers"), [("", {"cpu"}), ("1", {"gpu"})])
+def test_hidden_gpus_are_not_used_and_the_next_command_hides_them_again(
+    command, monkeypatch, mask, tiers
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    machine = find_gpus(reader=RecordedReader.of("v100-pcie-pair"))
+    command.capacity = make_capacity(machine, cores=2)
 
-    assert (done.exit_code, command.requests) == (4, [])
-    assert done.stderr == "ddp-perf: train-ws1-b1 needs 1 CUDA device, found 0\n"
+    done = command("train.py")
+
+    assert {case.tier for case in command.cases.values()} == tiers
+    quoted = mask or "''"
+    assert done.stdout.splitlines()[-1] == (
+        f"next: CUDA_VISIBLE_DEVICES={quoted} ddp-perf try train.py"
+        " --write bench_configs/train.yaml"
+    )
 
 
 def test_more_ranks_than_cores_are_left_out_or_refused(command):
@@ -180,7 +194,6 @@ def test_more_ranks_than_cores_are_left_out_or_refused(command):
         (["nothing.py"], "script: there is no file nothing.py in "),
         (["train.py", "--world-sizes", "1,x"], "--world-sizes 1,x: it is no list of numbers"),
         (["train.py", "--world-sizes", "0"], "world_sizes[0]: expected a whole number >= 1"),
-        (["train.py", "--tier", "tpu"], "tier: 'tpu' is not one of "),
         (["train.py", "--env", "A"], "--env A: it is not of the form NAME=VALUE"),
         (["train.py", "--start-deadline", "5"], "--start-deadline: '5' is not a duration"),
         (["train.py", "--steps", "4"], "warmup: 5 warm-ups leave nothing to measure of 4 steps"),
@@ -227,7 +240,7 @@ def test_a_failed_launch_is_told_in_the_users_terms(command):
         ),
         ("has no group; keep world_sizes: [1]", "has no group; keep --world-sizes 1"),
         ("name it: steps_by: module:function", "name it: --steps-by module:function"),
-        ("set `tier:` or its own option", "set --tier or its own option"),
+        ("set `tier:` or its own option", "set CUDA_VISIBLE_DEVICES= or its own option"),
     ],
 )
 def test_a_failure_names_options_since_there_is_no_suite_file(command, detail, shown):

@@ -97,11 +97,6 @@ def test_world_size_1_leaves_no_collective(file):
     ("overrides", "said"),
     [
         (Overrides(batch_sizes=(8,)), "--ddp-batch-sizes: no selected suite trains"),
-        (Overrides(hidden_dim=8), "--ddp-hidden-dim: no selected suite has a model"),
-        (
-            Overrides(bucket_cap_mb=(8,)),
-            "--ddp-bucket-cap-mb: no selected suite has a case with DDP",
-        ),
         (Overrides(world_sizes=(3,)), "changed by the command line: sizes: 1KiB"),
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
     ],

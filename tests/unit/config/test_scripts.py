@@ -156,12 +156,12 @@ def test_two_scripts_of_one_name_need_a_variant(script_suite, python_file):
 
 
 def test_overridden_sizes_replace_those_of_the_file(cases):
-    (case,) = cases(Overrides(world_sizes=(4,), batch_sizes=(32,), steps=30, warmup=3))
+    (case,) = cases(Overrides(world_sizes=(4,), batch_sizes=(32,), steps=30))
 
     assert case.id == "train-ws4-b32"
     assert case.script.args[1] == "32"
     assert case.samples_per_step == 128
-    assert (case.schedule.steps, case.schedule.warmup) == (30, 3)
+    assert case.schedule.steps == 30
 
 
 def test_nodes_are_part_of_the_id(cases):
@@ -193,18 +193,6 @@ def test_a_batch_size_is_not_given_to_a_script_without_it(script_suite, suite_fi
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (
-            Overrides(hidden_dim=8),
-            "--ddp-hidden-dim: no selected suite has a model with hidden_dim",
-        ),
-        (
-            Overrides(num_layers=8),
-            "--ddp-num-layers: no selected suite has a model with num_layers",
-        ),
-        (
-            Overrides(bucket_cap_mb=(8,)),
-            "--ddp-bucket-cap-mb: a script builds DDP itself",
-        ),
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
         (
             Overrides(world_sizes=(6,), ranks_per_node=4),
@@ -232,9 +220,9 @@ def test_data_of_files_are_for_workloads(cases):
 def test_scripts_and_workloads_are_measured_together(script_suite, suite_file):
     paths = [script_suite(), suite_file("workload.yaml", suite="workload")]
 
-    cases = load_cases(paths, Overrides(hidden_dim=48, world_sizes=(2,)))
+    cases = load_cases(paths, Overrides(world_sizes=(2,)))
 
-    assert [case.id for case in cases] == ["train-ws2-b64", "mlp-ddp-fp32-ws2-b64-hidden_dim=48"]
+    assert [case.id for case in cases] == ["train-ws2-b64", "mlp-ddp-fp32-ws2-b64"]
 
 
 def test_every_common_field_reaches_the_cases(cases):

@@ -103,15 +103,12 @@ def test_a_hook_is_compared_with_the_first_one():
 def test_a_technique_keeps_the_overrides_of_the_command_line(suite_file):
     path = suite_file(techniques=TECHNIQUES, world_sizes=[2])
 
-    cases = load_cases([path], Overrides(hidden_dim=48, bucket_cap_mb=(7,)))
+    cases = load_cases([path], Overrides(batch_sizes=(32,), env=(("A", "1"),)))
     found = {case.technique: case for case in cases}
 
-    assert {case.model["hidden_dim"] for case in cases} == {48}
-    assert found["bf16"].id == "mlp-ddp-bf16-ws2-b64-bf16-hidden_dim=48-bucket_cap_mb=7"
-    assert found["bf16"].ddp == DdpOptions(bucket_cap_mb=7)
-    # A technique of other buckets, or without any, keeps its own.
-    assert found["small-buckets"].id == "mlp-ddp-fp32-ws2-b64-small-buckets-hidden_dim=48"
-    assert found["fsdp-offload"].id == "mlp-fsdp-fp32-ws2-b64-fsdp-offload-hidden_dim=48"
+    assert {(case.batch_size, case.env["A"]) for case in cases} == {(32, "1")}
+    assert found["bf16"].id == "mlp-ddp-bf16-ws2-b32-bf16-A=1"
+    assert found["fsdp-offload"].id == "mlp-fsdp-fp32-ws2-b32-fsdp-offload-A=1"
 
 
 def test_swept_values_are_compared_with_the_first_one(suite_file):
@@ -123,34 +120,17 @@ def test_swept_values_are_compared_with_the_first_one(suite_file):
     assert (second.base, second.technique) == (first.id, "A=2")
 
 
-def test_swept_buckets_change_only_cases_with_ddp(suite_file):
-    path = suite_file(techniques={"bf16": {"precision": "bf16"}, "fsdp": {"strategy": "fsdp"}})
+def test_a_technique_is_compared_with_the_base_of_the_same_swept_value(suite_file):
+    path = suite_file(world_sizes=[2], techniques={"bf16": {"precision": "bf16"}})
 
-    cases = load_cases([path], Overrides(bucket_cap_mb=(25, 1)))
+    cases = load_cases([path], Overrides(env=(("A", "1"), ("A", "2"))))
 
-    assert [(case.id, case.base) for case in cases] == [
-        ("mlp-none-fp32-ws1-b64", None),
-        ("mlp-none-bf16-ws1-b64-bf16", "mlp-none-fp32-ws1-b64"),
-        ("mlp-ddp-fp32-ws2-b64", None),
-        ("mlp-ddp-bf16-ws2-b64-bf16", "mlp-ddp-fp32-ws2-b64"),
-        ("mlp-fsdp-fp32-ws2-b64-fsdp", "mlp-ddp-fp32-ws2-b64"),
-        ("mlp-ddp-fp32-ws2-b64-bucket_cap_mb=1", "mlp-ddp-fp32-ws2-b64"),
-        ("mlp-ddp-bf16-ws2-b64-bf16-bucket_cap_mb=1", "mlp-ddp-fp32-ws2-b64-bucket_cap_mb=1"),
+    assert [(case.id, case.base, case.technique) for case in cases] == [
+        ("mlp-ddp-fp32-ws2-b64-A=1", None, None),
+        ("mlp-ddp-bf16-ws2-b64-bf16-A=1", "mlp-ddp-fp32-ws2-b64-A=1", "bf16"),
+        ("mlp-ddp-fp32-ws2-b64-A=2", "mlp-ddp-fp32-ws2-b64-A=1", "A=2"),
+        ("mlp-ddp-bf16-ws2-b64-bf16-A=2", "mlp-ddp-fp32-ws2-b64-A=2", "bf16"),
     ]
-    assert cases[-2].technique == "bucket_cap_mb=1"
-
-
-def test_swept_buckets_apply_to_a_technique_of_other_options_of_ddp(suite_file):
-    views = {"views": {"ddp": {"gradient_as_bucket_view": True}}}
-    path = suite_file(techniques=views)
-
-    cases = load_cases([path], Overrides(bucket_cap_mb=(1, 5)))
-
-    caps = {case.id: case.ddp.bucket_cap_mb for case in cases if case.technique == "views"}
-    assert caps == {
-        "mlp-ddp-fp32-ws2-b64-views-bucket_cap_mb=1": 1,
-        "mlp-ddp-fp32-ws2-b64-views-bucket_cap_mb=5": 5,
-    }
 
 
 @pytest.mark.parametrize(

@@ -71,16 +71,14 @@ def test_the_command_has_every_option_that_made_the_case_quoted_for_a_shell():
         [item("a.py::b", None)],
         config=[Path("my suite.yaml"), Path("b.yaml")],
         world_sizes=(1, 2),
-        bucket_cap_mb=(0.5,),
-        hidden_dim=8,
+        steps=9,
         env=[("NCCL_ALGO", "Ring"), ("A", "$b")],
         inject=[parse_injection("compute:5%")],
     )
 
     assert shlex.split(written)[4:] == [
         *("--ddp-config=my suite.yaml", "--ddp-config=b.yaml", "--ddp-world-sizes=1,2"),
-        *("--ddp-hidden-dim=8", "--ddp-bucket-cap-mb=0.5"),
-        *("--ddp-env=NCCL_ALGO=Ring", "--ddp-env=A=$b", "--ddp-inject=compute:5%"),
+        *("--ddp-steps=9", "--ddp-env=NCCL_ALGO=Ring", "--ddp-env=A=$b", "--ddp-inject=compute:5%"),
     ]
 
 

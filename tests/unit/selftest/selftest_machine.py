@@ -18,7 +18,7 @@ CASE = make_case(tolerances=Tolerances(step_time=0.05))
 
 
 def make_request(**changes) -> SelftestRequest:
-    fields = {"case": CASE, "launches": 5, "false_alarm_rate": 0.01, "alpha": 0.001}
+    fields = {"case": CASE, "launches": 5, "alpha": 0.001}
     return SelftestRequest(**{**fields, **changes})
 
 

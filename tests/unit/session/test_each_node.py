@@ -386,7 +386,7 @@ def compared(directory, *, before, after):
         one_side([ComparedSession(name=name, complete=True, suites=(fleet(slower={"n5": by}),))])
         for name, by in (("old", before), ("new", after))
     )
-    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
+    (judged,) = compare_sessions(old, new).judged
     return judged.finding(TWO.id, "step_time")
 
 

@@ -73,7 +73,6 @@ class PlayedProject:
                 self.line,
                 self.open,
                 log,
-                confidence=0.95,
                 until=self.now + seconds,
                 on_progress=self.progress.append,
                 **options,
@@ -284,7 +283,7 @@ def test_an_interrupted_search_has_what_was_found(project):
         contextlib.closing(BisectLog(project.log, {"case": "x"}, {})) as log,
         contextlib.closing(CommitTurns(project.line, project.open)) as turns,
     ):
-        search = CommitSearch(project.line, turns, log, confidence=0.95, on_progress=interrupt)
+        search = CommitSearch(project.line, turns, log, on_progress=interrupt)
         with pytest.raises(KeyboardInterrupt):
             search.run(until=project.now + 10_000)
 

@@ -68,7 +68,7 @@ class Project:
             contextlib.closing(BisectLog(self.directory, {"case": "x"}, {})) as log,
             contextlib.closing(CommitTurns(make_line(), self.open)) as turns,
         ):
-            question = Question(length=LENGTH, confidence=0.95)
+            question = Question(length=LENGTH)
             return run_bisect(question, log, turns, until=until, on_launch=on_launch), log.launches
 
 

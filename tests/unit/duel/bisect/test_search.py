@@ -75,7 +75,7 @@ def test_a_budget_of_a_few_pairs_of_good_and_bad_is_undecided():
 
 
 def test_the_standing_depends_on_the_launches_alone_so_a_search_can_end_anywhere():
-    question = Question(length=32, confidence=0.95)
+    question = Question(length=32)
     whole, launches = simulated_search(
         Line(length=32, steps={9: 0.2}, untestable=UNTESTABLE), seed=1, most=150
     )
@@ -90,7 +90,7 @@ def test_the_standing_depends_on_the_launches_alone_so_a_search_can_end_anywhere
 
 def test_a_launch_without_its_partner_changes_nothing():
     """A kill between the two launches of a pair leaves one."""
-    question = Question(length=32, confidence=0.95)
+    question = Question(length=32)
     _, launches = simulated_search(Line(length=32, steps={9: 0.2}), seed=1, most=150)
     half = [*launches[:-2], launches[-1]]
 
@@ -105,7 +105,7 @@ def test_the_steadier_metric_decides_and_a_slow_down_that_it_does_not_see_is_fou
     """CPU time is ten times steadier; a step that waits longer has the same CPU time."""
     line = Line(length=8, steps={5: 0.3})
     now, launches = simulated_search(line, seed=1, most=100)
-    question = Question(length=8, confidence=0.95)
+    question = Question(length=8)
 
     def steady(launch):
         cpu = 0.01 * (1.3 if launch.place >= 5 and not wall_moves else 1)

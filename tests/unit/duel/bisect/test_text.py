@@ -19,7 +19,7 @@ from tests.unit.duel.bisect.test_run import make_line
 def make_result(*, most=200, length=8, innocent=frozenset(), **fields):
     line = Line(length=length, **{"steps": {5: 0.2}, **fields})
     _, launches = simulated_search(line, seed=2, most=most)
-    question = Question(length=length, confidence=0.95, innocent=innocent)
+    question = Question(length=length, innocent=innocent)
     return bisect_result(
         question, make_line(length), launches, case_id="mlp-x", log="/cache/a.jsonl"
     )

@@ -135,7 +135,7 @@ def test_between_two_versions_bad_is_launched_all_the_same(pip):
     pip(json.dumps({"versions": RELEASES}))
     line = version_line(Path("/r"), "2.12.1..2.13.0")
     _, launches = simulated_search(Line(length=1, steps={1: 0.2}), seed=2, most=200)
-    question = Question(length=1, confidence=0.95)
+    question = Question(length=1)
 
     before = bisect_result(question, line, [], case_id="mlp-x", log="/cache/a.jsonl")
     after = bisect_result(question, line, launches, case_id="mlp-x", log="/cache/a.jsonl")

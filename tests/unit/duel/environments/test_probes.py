@@ -195,22 +195,14 @@ def test_a_run_keeps_its_probes_for_the_next_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stated_confidence_is_that_of_the_probes(tmp_path):
+def test_all_probes_of_one_culprit_share_five_per_cent(tmp_path):
     sides = make_side(tmp_path), make_side(tmp_path, variables={"MODE": "new"})
-    alphas = []
-    for confidence in (0.95, 0.99):
-        run = EnvironmentRun(
-            *sides,
-            make_case(),
-            find_differences(*sides),
-            logs=tmp_path / "logs",
-            machine="cpu",
-            confidence=confidence,
-        )
-        run.log.close()
-        alphas.append(run.plan.alpha)
+    run = EnvironmentRun(
+        *sides, make_case(), find_differences(*sides), logs=tmp_path / "logs", machine="cpu"
+    )
+    run.log.close()
 
-    assert alphas[0] == pytest.approx(5 * alphas[1])
+    assert run.plan.alpha * run.expected == pytest.approx(0.05)
 
 
 def test_servers_are_renewed_after_each_look(prober):

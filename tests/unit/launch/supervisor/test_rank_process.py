@@ -24,7 +24,8 @@ class Process:
     delivers: bool
 
     def __init__(self, target, args):
-        *_, self._reports, self._questions, _ = args
+        *_, channels, _ = args
+        self._reports, self._questions = channels.reports, channels.questions
         self.sentinel, end = os.pipe()
         os.close(end)
 
@@ -98,7 +99,8 @@ def connected(tmp_path, monkeypatch):
         delivers = False
 
         def __init__(self, target, args):
-            *_, reports, _, _ = args
+            *_, channels, _ = args
+            reports = channels.reports
             sent.append(os.dup(reports.fileno()))
             self.sentinel = alive[0]
 

@@ -216,6 +216,6 @@ def test_two_results_files_compare_their_links(tmp_path):
         for name, suite in (("old.json", before), ("new.json", after))
     )
 
-    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
+    (judged,) = compare_sessions(old, new).judged
 
     assert [link.slower for link in judged.links] == [("bandwidth",)] * 2
