@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.bounds import Bound, with_interval
-from ddp_perf.duel.bisect.search import CONFIDENCE, Standing
+from ddp_perf.duel.bisect.search import CONFIDENCE, SearchState
 from tests.simulated_commits import Ask, Line, simulated_search
 
 COMMITS, BUDGET = 32, 300  # launches: 15 minutes of 3 s each
@@ -34,7 +34,7 @@ CHOSEN_ON = "mlp-none-fp32-ws1-b64"
 UNTESTABLE = frozenset({7, 20})
 
 
-def three_at_once(now: Standing) -> Sequence[int]:
+def three_at_once(now: SearchState) -> Sequence[int]:
     """Return good, bad and the commit in question, in one block."""
     assert now.ask is not None  # else the search is over
     return sorted({0, COMMITS, *now.ask})

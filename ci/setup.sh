@@ -73,7 +73,7 @@ ddp_make_environment() {
 # Installs torch by the command "$@", from PyPI or an index of PyTorch's beside it. Where that
 # cannot be reached, PyPI's build still runs the CPU tier, and doctor reports what keeps it from GPUs.
 ddp_install_torch() {
-    local choice misfit size wanted larger default
+    local choice mismatch size wanted larger default
     choice=$(.venv/bin/python -c '
 from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.gpu.torch_builds import DEFAULT_BUILD, torch_build
@@ -82,12 +82,12 @@ print("" if DEFAULT_BUILD.runs_on(machine) else ", which the GPUs of this machin
 for build in (torch_build(machine) or DEFAULT_BUILD, DEFAULT_BUILD):
     print(build.download)
     print(*build.pip_arguments)')
-    { read -r misfit; read -r size; read -ra wanted; read -r larger; read -ra default; } <<<"$choice"
+    { read -r mismatch; read -r size; read -ra wanted; read -r larger; read -ra default; } <<<"$choice"
     echo "setup: no torch found, installing ${wanted[0]}; it downloads $size" >&2
     "$@" "${wanted[@]}" && return
     [ "${wanted[*]}" != "${default[*]}" ] || return 1
     echo "setup: ${wanted[0]} cannot be installed from ${wanted[2]};" \
-        "installing ${default[0]}$misfit; it downloads $larger" >&2
+        "installing ${default[0]}$mismatch; it downloads $larger" >&2
     "$@" "${default[@]}"
 }
 

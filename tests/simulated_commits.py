@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ddp_perf.duel.bisect.search import CommitLaunch, Question, Standing, Suspects, standing
+from ddp_perf.duel.bisect.search import CommitLaunch, Question, SearchState, Suspects, search_state
 
 RECORDED = Path(__file__).parent / "data" / "unchanged_launches.json"
-Ask = Callable[[Standing], Sequence[int]]
+Ask = Callable[[SearchState], Sequence[int]]
 
 
 @functools.cache
@@ -46,7 +46,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def simulated_search(
     line: Line, *, seed: int, most: int, ask: Ask | None = None
-) -> tuple[Standing, list[CommitLaunch]]:
+) -> tuple[SearchState, list[CommitLaunch]]:
     """Return the end of a search, and its launches: ``most`` is their budget.
 
     A block takes recorded launches that ran one after another, from a random place on. ``ask``
@@ -57,10 +57,10 @@ def simulated_search(
     question = Question(length=line.length)
     launches: list[CommitLaunch] = []
     block = 0
-    while (now := standing(question, launches)).ask is not None:
+    while (now := search_state(question, launches)).ask is not None:
         places = now.ask if ask is None else ask(now)
         if sum(launch.failure is None for launch in launches) + len(places) > most:
-            return standing(question, launches, ended=True), launches
+            return search_state(question, launches, ended=True), launches
         failed = [place for place in places if place in line.untestable]
         start = random.integers(0, len(logs) - len(places) + 1)
         for offset, at in enumerate(random.permutation(len(places))):

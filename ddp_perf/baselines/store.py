@@ -39,9 +39,8 @@ from ddp_perf.system.files import VersionedJson, replace_file
 # The layout of a baseline file, in which nothing is repeated that sessions or launches share.
 #
 # Sessions name their environment, and each environment is there once. The commit differs from day
-# to
-# day, so it is with the session, as the name of the tree is. The figures of the launches are lists,
-# one for each metric.
+# to day, so it is with the session, as the name of the tree is. The figures of the launches are
+# lists, one for each metric.
 
 
 Columns = dict[str, tuple[float | None, ...]]  # by name: the figure of each launch that has it

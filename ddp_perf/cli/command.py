@@ -1,4 +1,4 @@
-"""What commands share: options, exit codes, errors in one line, progress and an early end."""
+"""The parts that commands share: options, exit codes, errors, progress and an early end."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def cases_of(variant: Variant) -> list[Case]:
     if isinstance(suite, ScriptSuite):
         cases, first = _script_cases(variant), _script_cases(variant.first or variant)
         return [
-            _beside_first(case, before, variant) for case, before in zip(cases, first, strict=True)
+            _with_base(case, before, variant) for case, before in zip(cases, first, strict=True)
         ]
     world_sizes = sorted(suite.world_sizes)
     return [
@@ -188,7 +188,7 @@ def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) ->
         if _effective(case).work() != _effective(base).work()
     ]
     before = _case(suite, variant.first or variant, world_size, batch, hook)
-    return [_beside_first(base, before, variant), *others]
+    return [_with_base(base, before, variant), *others]
 
 
 def _effective(case: Case) -> Case:
@@ -198,7 +198,7 @@ def _effective(case: Case) -> Case:
     return msgspec.structs.replace(case, fsdp=msgspec.structs.replace(case.fsdp, replicate=None))
 
 
-def _beside_first(case: Case, before: Case, variant: Variant) -> Case:
+def _with_base(case: Case, before: Case, variant: Variant) -> Case:
     """Return a case of a variant, compared with that of the first swept values."""
     first = variant.first
     if first is None:

@@ -16,9 +16,6 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precisi
 from ddp_perf.core.subject import CollectiveStep, DataOptions, ScriptRun
 from ddp_perf.core.target import Target
 
-# A case: one configuration of training, or of a collective, with all its options resolved.
-
-
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]

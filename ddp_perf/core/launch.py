@@ -59,10 +59,9 @@ def share(part: float, whole: float) -> float:
 # The utilisation of a rank: what it used of its cores, its GPU and its network while measured.
 #
 # Each figure is a difference of two counters, or a mean of samples that the driver keeps anyway,
-# over
-# one period: from just before the last warm-ups until just after the last timed step. Nothing is
-# read
-# within it. None means unknown. docs/measuring.md has the source, the cost and the limits of each.
+# over one period: from just before the last warm-ups until just after the last timed step. Nothing
+# is read within it. None means unknown. docs/measuring.md has the source, the cost and the limits
+# of each.
 
 
 class GpuTraffic(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,15 @@ from ddp_perf.core.metric import (
 )
 from ddp_perf.core.verdict import DuelOutcome, Explanation, PairedVerdict
 from ddp_perf.duel.open_sides import OpenSide, Turn, launch_turns
-from ddp_perf.duel.values import CaseDuel, MetricDuel, Pair, SideCase, SideFailure, SideName, Sight
+from ddp_perf.duel.values import (
+    CaseDuel,
+    MetricDuel,
+    Pair,
+    PowerEstimate,
+    SideCase,
+    SideFailure,
+    SideName,
+)
 from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.stats.interval import mean_estimate
@@ -122,16 +130,16 @@ def _yardstick(aa: Sequence[LaunchSummary]) -> Yardstick:
     )
 
 
-def sights_of(case: Case, aa: Sequence[LaunchSummary], plan: CasePlan) -> tuple[Sight, ...]:
+def power_of(case: Case, aa: Sequence[LaunchSummary], plan: CasePlan) -> tuple[PowerEstimate, ...]:
     """Return what pairs can show of the time of a step: of the metric that decides first."""
     if len(aa) < 2:
         return ()
     names = sorted({STEP_TIME.name, CPU_TIME.name} & plan.plans.keys(), key=plan.time.__ne__)
-    sights = []
+    power = []
     for name in names:
         spread = pair_spread([one.values[name] for one in aa])
-        sights.append(
-            Sight(
+        power.append(
+            PowerEstimate(
                 case_id=case.id,
                 metric=name,
                 launches=len(aa),
@@ -140,7 +148,7 @@ def sights_of(case: Case, aa: Sequence[LaunchSummary], plan: CasePlan) -> tuple[
                 pairs=plan.looks[-1],
             )
         )
-    return tuple(sights)
+    return tuple(power)
 
 
 # The causes of a slower case: by the structure of its steps, and by their terms.
@@ -253,8 +261,7 @@ def log_ratios(values: Sequence[tuple[float, float]]) -> list[float]:
 #
 # A case is red only if training got slower or needs more memory. So the time of a step and the peak
 # memory have to be decided. The other metrics can turn the case red, but cannot make it FASTER.
-# While
-# one of them seems to be worse, the case is not decided: it takes more pairs to be sure.
+# While one of them seems to be worse, the case is not decided: it takes more pairs to be sure.
 
 
 _MEAN_STEP = "mean step"
@@ -437,7 +444,7 @@ class CaseRun:
             with_single=with_single,
             may_use_cpu_time=self.duel.cases.a.threads_per_rank == case.threads_per_rank,
         )
-        self.duel = replace(self.duel, sights=sights_of(case, aa, self._plan))
+        self.duel = replace(self.duel, power=power_of(case, aa, self._plan))
         return self._plan
 
     def launch_pair(self, block: int, order: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""The run of a duel: calibration, then blocks of pairs until each case is decided."""
+"""The run of a duel: the choice of cases, calibration, and blocks of pairs until each is decided."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def one_to_leave_out(
     return next((name for name in candidates if rest[name] > left_s), candidates[0])
 
 
-def has_room_for_pairs(run: CaseRun, *, budget_s: float, spent_s: float) -> bool:
+def budget_allows_pairs(run: CaseRun, *, budget_s: float, spent_s: float) -> bool:
     """Return whether there is room for the calibration and two pairs, which are fewer than a look.
 
     True also before its first launch.
@@ -118,7 +118,7 @@ def has_room_for_pairs(run: CaseRun, *, budget_s: float, spent_s: float) -> bool
     return spent_s + calibration_s + 2 * run.pair_s <= budget_s
 
 
-def check_room(runs: Sequence[CaseRun], *, budget_s: float, spent_s: float) -> None:
+def check_budget(runs: Sequence[CaseRun], *, budget_s: float, spent_s: float) -> None:
     """Raise BudgetError if the calibration and the first look at all cases take too long.
 
     It names the budget, or how many cases, that would do. A case that was not launched yet takes no
@@ -277,7 +277,7 @@ class _DuelRun:
                 if number >= run.calibrated:
                     run.calibrate(number)
                     self._on_update(self.duel())
-                self._make_room()
+                self._fit_into_budget()
         rate = alpha_per_metric(self._request.false_alarm_rate, len(self._runs))
         left_s = self._request.budget_s - self._spent_s
         for run in self._open:
@@ -289,7 +289,7 @@ class _DuelRun:
             )
             self._alpha = plan.plans[plan.time].alpha
 
-    def _make_room(self) -> None:
+    def _fit_into_budget(self) -> None:
         """Leave out spare cases until the others have room. Raises BudgetError if they have none.
 
         The last one of spare cases goes on with fewer pairs than the first look has.
@@ -304,9 +304,9 @@ class _DuelRun:
             )
             self._left_out.append(MissingSide(case_id=name, reason=reason))
         is_last = bool(spare) and len(self._open) == 1
-        if is_last and has_room_for_pairs(self._open[0], budget_s=budget_s, spent_s=self._spent_s):
+        if is_last and budget_allows_pairs(self._open[0], budget_s=budget_s, spent_s=self._spent_s):
             return
-        check_room(list(self._runs.values()), budget_s=budget_s, spent_s=self._spent_s)
+        check_budget(list(self._runs.values()), budget_s=budget_s, spent_s=self._spent_s)
 
     def measure(self, is_enough: Callable[[], bool]) -> None:
         """Run blocks of pairs while a case is undecided and the budget has room for a pair."""

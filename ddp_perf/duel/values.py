@@ -104,7 +104,7 @@ class MetricDuel(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None  # it does not decide, or decides in place of another
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class PowerEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """The slow-down that pairs of a case can show here: from launches of side A alone (A/A)."""
 
     case_id: str
@@ -122,7 +122,7 @@ class CaseDuel(msgspec.Struct, frozen=True, kw_only=True):
     pairs: tuple[Pair, ...] = ()
     aa: tuple[LaunchResult, ...] = ()  # launches of side A before the pairs, which show the spread
     failures: tuple[SideFailure, ...] = ()
-    sights: tuple[Sight, ...] = ()
+    power: tuple[PowerEstimate, ...] = ()
     metrics: tuple[MetricDuel, ...] = ()
     work: tuple[WorkChange, ...] | None = None  # what B's step does otherwise; None: not counted
     lines: tuple[Site, ...] = ()  # edited ones of B that do more than A's; the costliest first

@@ -135,15 +135,13 @@ def split_gain(sessions: Floats) -> Floats:
 #
 # The proposals are the steps of the exact penalised segmentation (optimal partitioning: Jackson et
 # al., "An algorithm for optimal partitioning of data on an interval", IEEE Signal Processing
-# Letters
-# 12(2), 2005). A split between n1 and n2 sessions whose means differ by D lowers the sum of squares
-# by ``D² n1 n2/(n1 + n2)``. Divided by the variance of the noise, this is the square of a z score.
-# There are n − 1 places to split. With ``z²(α / 2(n − 1))`` as penalty (Bonferroni) a quiet series
-# of normal sessions has a step with probability α at most. Steps of one direction that a straight
-# line explains better become one drift. Real sessions are worse than normal ones: they are
+# Letters 12(2), 2005). A split between n1 and n2 sessions whose means differ by D lowers the sum of
+# squares by ``D² n1 n2/(n1 + n2)``. Divided by the variance of the noise, this is the square of a z
+# score. There are n − 1 places to split. With ``z²(α / 2(n − 1))`` as penalty (Bonferroni) a quiet
+# series of normal sessions has a step with probability α at most. Steps of one direction that a
+# straight line explains better become one drift. Real sessions are worse than normal ones: they are
 # correlated, there are outliers, and some weeks are noisier. So one session alone makes no step
-# (the
-# median of three), and each move is tested again with the correlation and variance of the
+# (the median of three), and each move is tested again with the correlation and variance of the
 # residuals.
 #
 # A series is looked at after each of its sessions, and a change that one of many looks finds by

@@ -27,7 +27,7 @@ from ddp_perf.launch.launcher import (
     package_alone,
     package_directory,
     package_path,
-    write_brought,
+    write_collected,
 )
 from ddp_perf.launch.protocol import (
     MOST_PATIENCE_S,
@@ -276,7 +276,7 @@ class CommandLauncher:
             answer = self._ask(request)
         except ServerLostError as lost:
             return self._lost(lost, request.case, request.round)
-        write_brought(request, records=answer.records, profiles=answer.profiles)
+        write_collected(request, records=answer.records, profiles=answer.profiles)
         outcome = answer.outcome
         assert isinstance(outcome, LaunchResult | LaunchFailure)
         if isinstance(outcome, LaunchResult) and request.output is not None:

@@ -190,8 +190,7 @@ def _lock(descriptor: int, *, wait: bool) -> None:
 # The files of a launch that ran elsewhere: they are read there, and written where they belong.
 #
 # Code that is measured can forge a message of its node, so a name in it is that of a rank's file,
-# and
-# never a path.
+# and never a path.
 
 
 _NAME = r"\Arank[0-9]+\.(out|json|json\.gz)\Z"
@@ -221,13 +220,13 @@ def contents(directory: Path) -> dict[str, bytes]:
     }
 
 
-def write_brought(
+def write_collected(
     request: LaunchRequest,
     *,
     records: Mapping[RankFileName, bytes],
     profiles: Mapping[RankFileName, bytes],
 ) -> None:
-    """Write what was brought into the directories that the request names."""
+    """Write what was collected into the directories that the request names."""
     profiling = None if request.profiling is None else request.profiling.directory
     for directory, found in ((request.records, records), (profiling, profiles)):
         if directory is None or not found:

@@ -1,4 +1,4 @@
-"""The exit code of a strict session, and results that arrive from xdist's workers."""
+"""The exit code of a session, and results that arrive from xdist's workers."""
 
 from __future__ import annotations
 

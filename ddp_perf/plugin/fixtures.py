@@ -132,17 +132,27 @@ def assert_verdict(
 ) -> Callable[[], None]:
     """``assert_verdict()`` asserts the verdict on the metric of the test's ``ddp_metric`` marker.
 
-    A test without the marker asserts the structure.
+    A test without the marker asserts the structure. The figures of the metric become properties
+    of the test in the JUnit file.
     """
     metric = asserted_metric(request.node)
-    return lambda: ddp_measured.assert_verdict(metric)
+
+    def assert_metric() -> None:
+        ddp_measured.record(**ddp_measured.figures_of(metric))
+        ddp_measured.assert_verdict(metric)
+
+    return assert_metric
 
 
 @pytest.fixture
 def worker_clock(request: pytest.FixtureRequest, ddp_measured: MeasuredCase) -> WorkerClock:
-    """A clock that shows the step times measured inside the ranks.
+    """A clock that shows the step times measured inside the ranks, for pytest-benchmark.
 
-    Request it before ``benchmark``: it makes pytest-benchmark read this clock.
+    Request it before ``benchmark``, which then reads this clock::
+
+        @pytest.mark.perf
+        def test_steps(worker_clock, benchmark):
+            benchmark.pedantic(worker_clock.next_step, rounds=worker_clock.steps)
     """
     clock = WorkerClock(ddp_measured.measurement.launches)
     request.node.add_marker(pytest.mark.benchmark(timer=clock, group=ddp_measured.case.suite))

@@ -11,7 +11,16 @@ import pytest
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import NODES, STEP_TIME, is_explained, needs_single_rank
+from ddp_perf.core.metric import (
+    EFFICIENCY,
+    LOSS,
+    NODES,
+    STEP_TIME,
+    STRUCTURE,
+    TAIL,
+    is_explained,
+    needs_single_rank,
+)
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import StepWork
 from ddp_perf.errors import DdpPerfError, did_you_mean
@@ -78,6 +87,32 @@ class MeasuredCase:
     def record(self, **properties: object) -> None:
         """Add figures to the test's entry in the JUnit file."""
         self._node.user_properties.extend(properties.items())
+
+    def figures_of(self, metric: str) -> dict[str, object]:
+        """Return the figures that belong to a metric, by name with unit, for `record`."""
+        launch = self.measurement.launches[0]
+        if metric == STRUCTURE and (structure := launch.ranks[0].structure) is not None:
+            return {
+                "parameters": structure.parameters,
+                "collectives_per_step": len(structure.collectives),
+                "bytes_per_step": sum(one.bytes for one in structure.collectives),
+            }
+        if metric == LOSS:
+            return {f"loss_step_{step}": loss for step, loss in launch.losses.items()}
+        if metric == STEP_TIME.name:
+            return {**self.properties}
+        if metric == TAIL.name:
+            return {"p95_step_ms": self.figures.p95_step_s * 1e3}
+        if metric == EFFICIENCY.name and (scaling := self.figures.scaling) is not None:
+            return {
+                "speedup": scaling.speedup,
+                "scaling_efficiency": scaling.efficiency,
+                "scaling_overhead_ms": scaling.overhead_s * 1e3,
+                "scaling_overhead_fraction": scaling.overhead_fraction,
+            }
+        if metric == NODES and (finding := self.finding(NODES)) is not None:
+            return {f"node_{one.node}": one.ratio for one in finding.nodes if one.ratio}
+        return {}
 
     def finding(self, metric: str) -> Finding | None:
         """Return the finding on a metric, or None if the metric is not gated."""

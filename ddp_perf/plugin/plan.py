@@ -20,7 +20,7 @@ from ddp_perf.system.capacity import Capacity
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is made of: its options, its project, and the machine of its ranks."""
+    """The parts of a session: its options, its project, and the machine of its ranks."""
 
     options: Options
     root: Path

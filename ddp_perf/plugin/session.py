@@ -54,7 +54,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionEnd(msgspec.Struct, kw_only=True):
-    """What ended the measurement early, and what became of the audit."""
+    """The early end of the measurement, if any, and the line about the audit."""
 
     interruption: str | None = None  # where Ctrl-C or SIGTERM ended the measurement
     by_sigterm: bool = False

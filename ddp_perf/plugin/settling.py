@@ -1,4 +1,4 @@
-"""What a pytest session adds to its measurement: the second stage, the audit, each node."""
+"""Additions of a pytest session to its measurement: the second stage, the audit, each node."""
 
 from __future__ import annotations
 

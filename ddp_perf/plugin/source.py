@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session notes while a suite is measured, and what its work tests found."""
+    """The notes of a session while a suite is measured, and what its work tests found."""
 
     on_partial: Callable[[SuiteResult], None]
     on_judged: Callable[[SuiteResult], None]
@@ -37,7 +37,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """What gives the result of a suite."""
+    """A source of the results of suites."""
 
     is_complete: bool  # False: the recorded session did not end
 
@@ -50,7 +50,7 @@ class Source(Protocol):
     def audit(
         self, results: Mapping[str, SuiteResult], keep: Callable[[GateAudit], None]
     ) -> str | None:
-        """Audit the gate, and return a line about it; None if nothing was measured."""
+        """Return the line about an audit of the gate; None if nothing was measured."""
 
     def close(self) -> None: ...
 

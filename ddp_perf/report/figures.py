@@ -1,4 +1,4 @@
-"""What page, plots and text share: scaling curves, gains, terms of a step, and utilisation."""
+"""The figures that page, plots and text share: curves, gains, terms of a step, utilisation."""
 
 from __future__ import annotations
 

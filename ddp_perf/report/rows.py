@@ -316,7 +316,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None  # samples of a step that all ranks share; None: weak scaling
     launches: int
     verdict: str
-    status: Status = msgspec.field(name="standing")  # the name of its column in the files
+    status: Status
     metric: str | None
     ratio: float | None  # this session ÷ the baseline; 1.05: 5 % worse
     ratio_low: float | None  # the 99 % interval

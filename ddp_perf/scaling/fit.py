@@ -33,15 +33,14 @@ from ddp_perf.stats.robust import Floats
 #
 # The prior is uniform over three things: the share of the step at the largest world size that is
 # above the ideal step, the split of this share into a law's terms, and the laws. Errors are normal
-# on
-# the log scale. The prior of their variance weighs as much as `points.ERROR_FREEDOM` observations.
-# Level and variance are integrated out exactly (Gelman et al., Bayesian Data Analysis, 3rd ed.,
-# 14.2). Share and split are integrated on a grid that is refined where the likelihood is large. The
-# terms of strong scaling are split twice: the first one from the rest, and the rest into second and
-# fixed. Over one link, and if nothing is hidden, these two have one form, so that no points can
-# distinguish them, and no prediction depends on their split. A coarse grid is enough for it: one of
-# 41 nodes gives the same bands. No term can be negative, no random number is drawn, and few points
-# give a wide band, not an error.
+# on the log scale. The prior of their variance weighs as much as `points.ERROR_FREEDOM`
+# observations. Level and variance are integrated out exactly (Gelman et al., Bayesian Data
+# Analysis, 3rd ed., 14.2). Share and split are integrated on a grid that is refined where the
+# likelihood is large. The terms of strong scaling are split twice: the first one from the rest, and
+# the rest into second and fixed. Over one link, and if nothing is hidden, these two have one form,
+# so that no points can distinguish them, and no prediction depends on their split. A coarse grid is
+# enough for it: one of 41 nodes gives the same bands. No term can be negative, no random number is
+# drawn, and few points give a wide band, not an error.
 
 
 CONFIDENCE = 0.9

@@ -99,8 +99,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     warnings: tuple[str, ...] = ()  # of slow links and unlike nodes, whatever the verdicts
-    # None: the host fits its pool, or is of none. Written files have it as "misfit".
-    outlier_host: OutlierHost | None = msgspec.field(default=None, name="misfit")
+    outlier_host: OutlierHost | None = None  # None: the host fits its pool, or is of none
     nodes: tuple[str, ...] = ()  # that a launch could be sent to, by name; the first one was used
     # By case id, of cases that got slower on the first node: launches on another one.
     elsewhere: dict[str, Measurement] = {}

@@ -224,9 +224,9 @@ def fitting(waiting: Sequence[Suspect], left_s: float) -> list[Suspect]:
     batch: list[Suspect] = []
     left_s -= SERVERS_S
     for one in waiting:
-        room_s = MARGIN * one.first_look_s
-        if room_s <= left_s and (not batch or _code(one) == _code(batch[0])):
-            left_s -= room_s
+        needed_s = MARGIN * one.first_look_s
+        if needed_s <= left_s and (not batch or _code(one) == _code(batch[0])):
+            left_s -= needed_s
             batch.append(one)
     return batch
 

@@ -112,11 +112,9 @@ def mfu(flops: int, step_s: float, peak: float) -> float:
 # The memory of a rank by formula: model states, and gathered or copied parameters, in bytes.
 #
 # Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054, section 3.1) count 16 bytes for each parameter
-# with
-# Adam in mixed precision: half parameters and gradients (2 + 2), and an FP32 copy with two moments
-# (12). This suite keeps its parameters in FP32 in every precision: parameters and gradients (4 +
-# 4),
-# and two moments (8) with Adam. That is 16 bytes as well, and 8 with plain SGD.
+# with Adam in mixed precision: half parameters and gradients (2 + 2), and an FP32 copy with two
+# moments (12). This suite keeps its parameters in FP32 in every precision: parameters and gradients
+# (4 + 4), and two moments (8) with Adam. That is 16 bytes as well, and 8 with plain SGD.
 
 
 Optimizer = Literal["adam", "sgd"]

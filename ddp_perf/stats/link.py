@@ -18,8 +18,7 @@ from ddp_perf.core.subject import CollectiveKind
 # Hockney 1994; the costs of the algorithms follow Thakur, Rabenseifner & Gropp 2005, section 4. The
 # tree of an all-reduce follows Sanders, Speck & Träff 2009, which NCCL adopted. ``payload`` is the
 # size that nccl-tests prints, the bytes of the whole tensor: for a reduce-scatter that is its
-# input,
-# for an all-gather its output.
+# input, for an all-gather its output.
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,9 +29,9 @@ from ddp_perf.stats.rule.statistic import satterthwaite
 # its sessions. The error of their difference has two parts. The first is how launches differ,
 # estimated by the median absolute deviation, since a disturbed launch must not hide what all others
 # show. The second is how sessions differ. A few sessions hardly determine it for one figure, but
-# all
-# figures of a case share its sessions: the ratio of the sessions' variance to what their launches
-# explain is squeezed towards the value that the figures share, by the gate's own `moderate`.
+# all figures of a case share its sessions: the ratio of the sessions' variance to what their
+# launches explain is squeezed towards the value that the figures share, by the gate's own
+# `moderate`.
 
 
 Row = Mapping[str, float]  # one launch: seconds by term

@@ -64,7 +64,7 @@ def all_reduce(bucket: GradBucket) -> Future[torch.Tensor]:
     return allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]  # the whole group
 
 
-def beside_backward(
+def overlap_backward(
     device: torch.device, reduce: Callable[[torch.Tensor, int], torch.Tensor]
 ) -> Reduce:
     """Make a hook of ``reduce(buffer, bucket's index)``, which may call and await collectives.
@@ -161,7 +161,7 @@ class TopK(Hook):
 
     def __init__(self, options: TopKHook, device: torch.device) -> None:
         self._largest = LargestValues(options.ratio, dist.group.WORLD)
-        self._start = from_step(options.start_step, beside_backward(device, self._mean))
+        self._start = from_step(options.start_step, overlap_backward(device, self._mean))
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
         return self._start(bucket)
@@ -248,7 +248,7 @@ class Hierarchical(Hook):
         self._largest: LargestValues | None = None
         if options.ratio is not None:
             self._largest = LargestValues(options.ratio, self._across)
-        start = from_step(options.start_step, beside_backward(device, self._mean))
+        start = from_step(options.start_step, overlap_backward(device, self._mean))
         self._start = in_format(options.wire, start)
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:

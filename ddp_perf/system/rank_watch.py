@@ -1,4 +1,4 @@
-"""What disturbed a rank and what it used, between two moments of its process."""
+"""The disturbances of a rank and what it used, between two moments of its process."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ from ddp_perf.system.host.processes import (
 # The conditions of a rank, its cores and its GPU, between two moments of its process.
 #
 # There is no thread, and nothing inside the timed loop: two readings of counters that the kernel
-# and
-# NVML have anyway are enough.
+# and NVML have anyway are enough.
 
 
 SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share

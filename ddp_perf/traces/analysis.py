@@ -188,9 +188,8 @@ def _share(part: float, whole: float) -> float | None:
 # The skew of the ranks: which rank is the last in the collectives that they share.
 #
 # All ranks leave a collective together, so only the time before it shows the slowest rank. The
-# first
-# rank waits in the collective for the last one. With one clock, the starts give the delay. With
-# different clocks, the lengths give it: the last rank has the shortest collective.
+# first rank waits in the collective for the last one. With one clock, the starts give the delay.
+# With different clocks, the lengths give it: the last rank has the shortest collective.
 
 
 class _Call(msgspec.Struct, frozen=True):

@@ -68,8 +68,7 @@ def numbers_of(text: str) -> frozenset[int]:
 # The layout of a file of ``baselines/work/``, in which nothing is repeated that cases share.
 #
 # Cases that do the same work share its number. What a site does is a table below it, whose rows
-# state
-# the works that have them: "0-2,5". So one more operation is one more line.
+# state the works that have them: "0-2,5". So one more operation is one more line.
 
 
 WORK_VERSION = 1

@@ -15,8 +15,7 @@ from ddp_perf.core.work import HOST_READS, OperationCount, Phase, Site, StepWork
 # The sites of two versions of the code: which site of the old one is which of the new one.
 #
 # Sites are no part of the verdict. They name the place of a change, so a line that was only
-# renamed,
-# edited or moved must not look new.
+# renamed, edited or moved must not look new.
 
 
 _Identity = tuple[str, str, str, str]

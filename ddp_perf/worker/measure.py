@@ -169,7 +169,7 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes before the steps that are measured."""
+    """The preparation of the steps that are measured."""
 
     injected: Injected
     control_s: Sequence[float]  # times of the control before the training was built

@@ -124,7 +124,7 @@ class RankContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank has before it joins the others.
+    """The start of a rank: its place and channels before it joins the others.
 
     ``local_rank`` is the rank within its node, and chooses its GPU or cores. The ranks find each
     other through ``store``; None: through that of the environment, which torchrun sets.

@@ -1,4 +1,4 @@
-"""What a rank tells its supervisor: its progress and its report. Torch is not imported."""
+"""The report and the progress of a rank, as its supervisor reads them. Torch is not imported."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Heartbeats:
 
 
 class RankChannels(NamedTuple):
-    """What a rank shares with its supervisor: a directory of this launch alone, and connections."""
+    """The channels of a rank to its supervisor, and the directory of this launch alone."""
 
     directory: Path
     heartbeats: Heartbeats

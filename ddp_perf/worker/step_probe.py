@@ -28,7 +28,7 @@ from ddp_perf.worker.counting.structure import ddp_logging
 from ddp_perf.worker.script.hooks import patched
 from ddp_perf.worker.steps.collective import CALLS
 from ddp_perf.worker.steps.protocol import StepPlan, Training
-from ddp_perf.worker.timing.clock import all_agree, allocator_retries, has_room, step_clock
+from ddp_perf.worker.timing.clock import all_agree, allocator_retries, has_memory, step_clock
 
 # The collectives of a step without its computation, one after the other.
 
@@ -49,7 +49,7 @@ def communication_s(
     different collectives, or if there is not enough memory. Collective.
     """
     most = _ALIGNMENT * math.ceil(max((c.bytes for c in collectives), default=0) / _ALIGNMENT)
-    can = _can_repeat(case, collectives) and has_room(2 * most, device)
+    can = _can_repeat(case, collectives) and has_memory(2 * most, device)
     if not all_agree(can, device, key=zlib.crc32(repr(collectives).encode())):
         return ()
     calls = _calls(collectives, torch.zeros(2, most, dtype=torch.uint8, device=device))
@@ -387,7 +387,7 @@ def _unsynchronised(
     that a sharded model may not leave free.
     """
     if training.strategy != "ddp" or not all_agree(
-        has_room(structure.gradient_bytes, device), device
+        has_memory(structure.gradient_bytes, device), device
     ):
         return []
     with training.unsynchronised():

@@ -152,7 +152,7 @@ def test_the_command_for_another_project_has_the_options_of_the_script(nightly):
     assert words[:3] == ["pytest", "-m", "perf and cpu"]
     assert "--save-baseline=append" in words
     # Suites that state no core are measured whole every night.
-    left_out = {"--benchmark-json", "--ddp-rotate"}
+    left_out = {"--ddp-rotate"}
     assert options_of(words) == options_of(nightly.arguments) - left_out
 
 

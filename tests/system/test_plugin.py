@@ -160,6 +160,10 @@ def test_a_failing_rank_is_red_and_the_next_case_runs(project):
 def test_all_measurements_are_in_the_results_and_in_junit(project):
     results, junit = project.path / "results.json", project.path / "junit.xml"
     bench = project.path / "bench.json"
+    (project.path / "test_own.py").write_text(
+        "import pytest\n\n\n@pytest.mark.perf\ndef test_steps(ddp_case, worker_clock, benchmark):\n"
+        "    benchmark.pedantic(worker_clock.next_step, rounds=worker_clock.steps)\n"
+    )
     project.runpytest(
         *("-m", "cpu", "--save-baseline", "--ddp-budget=0", "--ddp-json", results),
         *("--junitxml", junit, "--benchmark-json", bench),
@@ -174,7 +178,7 @@ def test_all_measurements_are_in_the_results_and_in_junit(project):
     cost = suite["costs"]["mlp-ddp-fp32-ws2-b16"]
     assert f'name="cost_per_million_samples" value="{cost["per_million"]}"' in text
     assert f'name="cost_efficiency" value="{cost["efficiency"]}"' in text
-    # pytest-benchmark tells the same steps, in order, to the precision of a running sum.
+    # pytest-benchmark reads the same steps, in order, to the precision of a running sum.
     recorded = {
         entry["param"]: entry["stats"]["data"]
         for entry in json.loads(bench.read_text())["benchmarks"]

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -49,9 +48,8 @@ def run(*command, cwd=None):
 
 @pytest.mark.usefixtures("played_ranks")
 def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(project):
-    bench = project.path / "bench.json"
     done = project.runpytest(
-        *("-m", "perf", "--save-baseline", "--ddp-report", "out", "--benchmark-json", bench),
+        *("-m", "perf", "--save-baseline", "--ddp-report", "out"),
         *("--ddp-batch-sizes", "8", "--ddp-env", "MKL_DYNAMIC=a b"),
     )
     done.stdout.fnmatch_lines([f"report: out/{PAGE}"])
@@ -64,10 +62,6 @@ def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(pro
         found = project.runpytest(*arguments, "--collect-only", "-q").stdout.str()
         assert f"test_step_time[{case_id}]" in found
         assert "1 test collected" in found
-
-    compared = run(sys.executable, "-m", "pytest_benchmark", "compare", bench, cwd=project.path)
-    assert compared.returncode == 0, compared.stderr
-    assert all(case_id in compared.stdout for case_id in suite["measurements"])
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from ddp_perf.core.work import StepWork
 from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.bisect.opening import CommitTurns, Opener, innocent_places
 from ddp_perf.duel.bisect.result import BisectResult, CommitCulprit, bisect_result, with_work
-from ddp_perf.duel.bisect.search import BisectLog, CommitLaunch, Question, Standing, standing
+from ddp_perf.duel.bisect.search import BisectLog, CommitLaunch, Question, SearchState, search_state
 from ddp_perf.duel.open_sides import Turn, launch_turns
 from ddp_perf.errors import DdpPerfError, LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
@@ -102,22 +102,22 @@ def run_bisect(
     turns: CommitTurns,
     *,
     until: float,
-    on_launch: Callable[[Standing], None],
-) -> Standing:
+    on_launch: Callable[[SearchState], None],
+) -> SearchState:
     """Run pairs until ``time.monotonic()`` is ``until``, or there is nothing left to ask.
 
     A commit that cannot be launched is noted. It is asked again in a later run only, if the step
     may be there. ``on_launch`` receives what the launches show after each pair. Raises LaunchError
     if good or bad fails, ResultsError if the log cannot be written.
     """
-    now = standing(question, log.launches, earlier=log.earlier)
+    now = search_state(question, log.launches, earlier=log.earlier)
     last_s = 0.0
     while now.ask is not None and (begin := time.monotonic()) + last_s <= until:
         _launch_pair(now.ask, question, log, turns)
         last_s = time.monotonic() - begin
-        now = standing(question, log.launches, earlier=log.earlier)
+        now = search_state(question, log.launches, earlier=log.earlier)
         on_launch(now)
-    return standing(question, log.launches, ended=True)
+    return search_state(question, log.launches, ended=True)
 
 
 def _launch_pair(
@@ -209,8 +209,7 @@ def _now() -> str:
 #
 # The machine is leased by whoever searches. Launches are the dearest, so what can be known without
 # them comes first: which commits change nothing that the case reads, and where the step's exact
-# work
-# grows.
+# work grows.
 
 
 _OF_COUNTS = 0.25  # of the time: how long the place where work grows is looked for

@@ -17,10 +17,10 @@ from ddp_perf.duel.bisect.search import (
     CommitLaunch,
     Level,
     Question,
-    Standing,
+    SearchState,
     Suspects,
     levels,
-    standing,
+    search_state,
     step_ratios,
 )
 from ddp_perf.work.changes import work_changes
@@ -83,7 +83,7 @@ def bisect_result(
 ) -> BisectResult:
     """Return what is known without a launch, or what the launches show, without counts of work."""
     known = line.what == "commit" and len(question.suspects) < 2
-    now = standing(question, () if known else launches, ended=True)
+    now = search_state(question, () if known else launches, ended=True)
     found = levels(now.readings)
     result = BisectResult(
         outcome=now.outcome,
@@ -121,7 +121,7 @@ def _without_launches(result: BisectResult, question: Question) -> BisectResult:
     )
 
 
-def _with_belief(result: BisectResult, now: Standing, belief: Belief) -> BisectResult:
+def _with_belief(result: BisectResult, now: SearchState, belief: Belief) -> BisectResult:
     suspects, probability = belief.smallest(CONFIDENCE)
     if now.suspects:
         probability = belief.chance_of(now.suspects)
@@ -159,7 +159,7 @@ def _asked(
     )
 
 
-def _culprits(now: Standing, belief: Belief, line: CommitLine) -> tuple[CommitCulprit, ...]:
+def _culprits(now: SearchState, belief: Belief, line: CommitLine) -> tuple[CommitCulprit, ...]:
     effects = step_ratios(now.readings, now.suspects)
     return tuple(
         CommitCulprit(

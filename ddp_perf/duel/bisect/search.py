@@ -36,14 +36,13 @@ from ddp_perf.stats.robust import Floats
 #
 # A hypothesis gives each commit a level z: 0 (as good), 1 (as bad), or between or beyond them if
 # there are two steps. The logs of launches are y = mood of the block + δ z + noise. The slow-down
-# δ,
-# the moods and the variance of the noise are unknown; flat priors integrate to a law of Student ::
+# δ, the moods and the variance of the noise are unknown; flat priors integrate to a law of Student
+# ::
 #
 #     P(y | z) ∝ (z'Mz)^(−1/2) · (y'My − (z'My)² ÷ z'Mz)^(−(n − blocks − 1) ÷ 2)
 #
 # where M subtracts the mean of each block. So every pair, whichever commits it has, tells about δ
-# and
-# about the noise, and what the machine does to a whole block cancels.
+# and about the noise, and what the machine does to a whole block cancels.
 
 
 TWO_STEPS = 0.1  # prior probability; benchmarks/commit_search.py has what it costs and finds
@@ -346,10 +345,8 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Bisect
 # The search as a function of its launches: what they show so far, and which pair comes next.
 #
 # First good and bad are launched in pairs, until bad is shown to be slower. Then a commit is
-# launched
-# beside good and beside bad in turn. The median search has an eighth to a quarter fewer launches
-# than
-# with all three in one block (benchmarks/commit_search.py).
+# launched beside good and beside bad in turn. The median search has an eighth to a quarter fewer
+# launches than with all three in one block (benchmarks/commit_search.py).
 
 
 _MOST_PAIRS = 40  # of good and bad
@@ -387,7 +384,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.length if changed == list(self.suspects) else changed[-1]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class SearchState(msgspec.Struct, frozen=True, kw_only=True):
     """The finding of the launches so far."""
 
     metric: str  # that decides
@@ -406,9 +403,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return "not slower" if self.belief is None and self.ask is None else "undecided"
 
 
-def standing(
+def search_state(
     question: Question, launches: Sequence[CommitLaunch], *, earlier: int = 0, ended: bool = False
-) -> Standing:
+) -> SearchState:
     """Return what the launches show. ``ended``: there will be no more, so that the duel is judged.
 
     Only finished launches are given, so that a search may end and go on anywhere. As many as
@@ -421,7 +418,7 @@ def standing(
     if duel.outcome is not DuelOutcome.SLOWER:
         more = duel.outcome is DuelOutcome.UNDECIDED and duel.pairs < _LOOKS[-1]
         ask = (0, question.length) if more else None
-        return Standing(metric=metric, why=why, duel=duel, untestable=untestable, ask=ask)
+        return SearchState(metric=metric, why=why, duel=duel, untestable=untestable, ask=ask)
     readings = _readings(launches, metric)
     belief = believe(question.length, untestable, readings, question.innocent)
     suspects = belief.found(CONFIDENCE)
@@ -434,7 +431,7 @@ def standing(
             if suspects
             else _next_place(question, belief, untestable, often)
         )
-    return Standing(
+    return SearchState(
         metric=metric,
         why=why,
         duel=duel,

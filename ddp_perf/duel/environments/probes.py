@@ -31,8 +31,7 @@ from ddp_perf.stats.summary import summarise
 #
 # ``ddmin`` of Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE
 # Transactions on Software Engineering 28 (2002). A single cause is found by halving; causes that
-# act
-# only together are found with the complements.
+# act only together are found with the complements.
 
 
 _Factor = TypeVar("_Factor")

@@ -21,8 +21,7 @@ from ddp_perf.system.git import ask_git, of_directory
 #
 # An entry is a directory with a mark, which is written last. A process that uses an entry holds a
 # shared lock on it, and one that makes or removes it an exclusive lock; the kernel releases both
-# when
-# the process ends. The lock is a file beside the entry.
+# when the process ends. The lock is a file beside the entry.
 
 
 _MARK = "whole"  # its time of change is when the entry was last used

@@ -76,9 +76,9 @@ def _environment(case: Case | None) -> _Environment:
 #
 # Karnin, Koren & Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013; the same
 # rule as successive halving of Jamieson & Talwalkar, AISTATS 2016, with a rung's share of the time
-# in
-# place of a number of pulls. In each block the suite's own setting and all that remain are launched
-# once, in random order, so that what slows the machine down for minutes slows all of them down.
+# in place of a number of pulls. In each block the suite's own setting and all that remain are
+# launched once, in random order, so that what slows the machine down for minutes slows all of them
+# down.
 #
 # The suite's own setting is never dropped. The last rung has one other setting, chosen before: its
 # launches judge it without the bias of having been chosen by them.

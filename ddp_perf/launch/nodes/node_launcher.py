@@ -16,7 +16,7 @@ import msgspec
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Runtime, check_device_order, write_brought
+from ddp_perf.launch.launcher import Runtime, check_device_order, write_collected
 from ddp_perf.launch.nodes.engine import (
     Engine,
     NodeEnd,
@@ -247,7 +247,9 @@ class NodeLauncher:
             self._request(request.case, request), nodes=request.case.nodes, only=request.node
         )
         nodes = ended_nodes(ends)
-        write_brought(request, records=_files("records", nodes), profiles=_files("profiles", nodes))
+        write_collected(
+            request, records=_files("records", nodes), profiles=_files("profiles", nodes)
+        )
         outcome = combine(request, nodes)
         if isinstance(outcome, LaunchFailure):
             return outcome

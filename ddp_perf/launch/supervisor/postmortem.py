@@ -1,4 +1,4 @@
-"""What is found after ranks ended: who failed first, what was printed, and whether they agree."""
+"""The findings after ranks ended: who failed first, what was printed, and whether they agree."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from ddp_perf.duel.values import (
     Duel,
     MetricDuel,
     MissingSide,
+    PowerEstimate,
     Side,
     SideConditions,
     SideFailure,
     SideName,
-    Sight,
 )
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.report.next_step import NextStep, Status
@@ -236,7 +236,7 @@ class DuelRow(msgspec.Struct, frozen=True, kw_only=True):
     pairs: tuple[PairRow, ...]
     aa: tuple[dict[str, float], ...] = ()  # figures of the launches of side A before the pairs
     failures: tuple[SideFailure, ...] = ()
-    sights: tuple[Sight, ...] = ()
+    power: tuple[PowerEstimate, ...] = ()
     work: tuple[WorkChange, ...] | None = None  # None: not counted
     lines: tuple[Site, ...] = ()  # edited ones that do more
     uncounted: str | None = None
@@ -380,7 +380,7 @@ def _row(case: CaseDuel, single: CaseDuel | None) -> DuelRow:
         ),
         aa=tuple(summary.values for summary in summaries_of_aa(case)),
         failures=case.failures,
-        sights=case.sights,
+        power=case.power,
         work=case.work,
         lines=case.lines,
         uncounted=case.uncounted,

@@ -103,8 +103,8 @@ def smallest_seen(row: DuelRow) -> float | None:
     if step is not None and step.verdict.minimum_detectable is not None:
         return step.verdict.minimum_detectable
     metric = step.metric if step is not None else STEP_TIME.name
-    sights = (sight.minimum_detectable for sight in row.sights if sight.metric == metric)
-    return next(sights, None)
+    power = (estimate.minimum_detectable for estimate in row.power if estimate.metric == metric)
+    return next(power, None)
 
 
 def reasons(row: DuelRow) -> list[str]:

@@ -12,11 +12,8 @@ from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import ABSENT, counted, to_json
 from ddp_perf.system.checks import Spoiler, clock_advice, gpu_spoilers, host_spoilers, is_busy
 from ddp_perf.system.gpu.gpus import accelerator_slug
-from ddp_perf.system.gpu.torch_builds import misfit
+from ddp_perf.system.gpu.torch_builds import mismatch
 from ddp_perf.system.host.host import HostState
-
-# The result of ``ddp-perf doctor``: the machine, what it can gate, and sources of noise.
-
 
 _GIB = 2**30
 _LEGEND = (
@@ -70,7 +67,7 @@ def _gpu_obstacle(machine: GpuMachine, runtime: Runtime | None) -> str | None:
         return "no rank can be started"
     if runtime.lacking is not None:
         return f"torch {runtime.torch} is built without {runtime.lacking}"
-    return misfit(runtime.cuda, machine)
+    return mismatch(runtime.cuda, machine)
 
 
 def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
@@ -78,7 +75,7 @@ def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
     if runtime.lacking is not None:
         what = f"torch {runtime.torch} is built without {runtime.lacking}"
         yield Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)")
-    elif (reason := misfit(runtime.cuda, machine)) is not None:
+    elif (reason := mismatch(runtime.cuda, machine)) is not None:
         what, _, remedy = reason.partition(": ")
         yield Spoiler(what=what, remedy=remedy)
 

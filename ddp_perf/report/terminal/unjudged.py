@@ -1,4 +1,4 @@
-"""What a session does not gate: figures without a verdict, and cases that wait or rotate."""
+"""The figures and cases that a session does not gate: they have no verdict, wait, or rotate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be compared: environments, hosts of a pool, clocks of GPUs, and a machine's sessions."""
+"""The rules of comparison: environments, hosts of a pool, clocks of GPUs, a machine's sessions."""
 
 from __future__ import annotations
 
@@ -307,8 +307,7 @@ def _level(sessions: Sequence[Session]) -> float:
 # The clocks of GPUs under load beside those of the baseline: a slower clock is not the code's.
 #
 # Somebody may lock a clock or lower a limit, and heat lowers it. A reason for a reduced clock that
-# is
-# asserted costs nothing by itself: a warm card has it in every session, at the clock of its
+# is asserted costs nothing by itself: a warm card has it in every session, at the clock of its
 # baseline.
 
 

@@ -236,8 +236,7 @@ def bucket_sizes(buckets: Sequence[int]) -> str:
 # The loss gate: training that is faster because it computes something else, or wrongly, is red.
 #
 # It compares the mean loss of the ranks in steps that are counted from the initial parameters on.
-# It
-# takes no part of the error rate: what rounding may change is measured, and far below a mistake.
+# It takes no part of the error rate: what rounding may change is measured, and far below a mistake.
 
 
 UNSEEDED = (

@@ -178,10 +178,10 @@ def _unknown(measurement: Measurement, context: JudgingContext) -> Iterable[Find
         what = f"{context.baseline_path} has no such case"
     reason = f"{what}; {context.remedies.no_such_case}"
     refused = _refused(measurement, outcome, reason, context)
-    return [_beside_published(finding, case, context) for finding in refused]
+    return [_with_published(finding, case, context) for finding in refused]
 
 
-def _beside_published(finding: Finding, case: Case, context: JudgingContext) -> Finding:
+def _with_published(finding: Finding, case: Case, context: JudgingContext) -> Finding:
     """Return the finding with what was published of the case and asserts nothing."""
     line = describe_published(context.baseline.published, finding.metric, case)
     return msgspec.structs.replace(finding, published=line)
@@ -259,7 +259,7 @@ def _judge_case(
     case = measurement.case
     findings = _with_ratios_checked(
         [
-            _beside_published(_judge_metric(case, metric, session, context, history), case, context)
+            _with_published(_judge_metric(case, metric, session, context, history), case, context)
             for metric in gated_metrics(case)
         ]
     )

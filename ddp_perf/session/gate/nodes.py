@@ -41,10 +41,8 @@ from ddp_perf.stats.summary import as_session
 #
 # The figure of a node is its level, less what it usually has beside the others in all sessions: so
 # another sample of nodes does not look like another code. Nodes that were slower than the others,
-# or
-# not as usual (mended, replaced under the same name, slow for the first time), are left out: they
-# are
-# no evidence of the code.
+# or not as usual (mended, replaced under the same name, slow for the first time), are left out:
+# they are no evidence of the code.
 
 
 _LEVEL = 0.005  # on each side: chance that an unchanged node is left out of a session

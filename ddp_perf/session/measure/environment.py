@@ -19,7 +19,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS, hardware_of
-from ddp_perf.system.gpu.torch_builds import misfit
+from ddp_perf.system.gpu.torch_builds import mismatch
 from ddp_perf.system.host.host import current_branch, current_commit
 from ddp_perf.system.packages import LIBRARY_PATH, training_variables
 
@@ -169,7 +169,7 @@ def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
             f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
             " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
         )
-    if (reason := misfit(runtime.cuda, machine)) is not None:
+    if (reason := mismatch(runtime.cuda, machine)) is not None:
         raise LaunchError(reason)
 
 

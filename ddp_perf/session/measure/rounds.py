@@ -109,7 +109,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session measures with: its launcher, the machine, the store, and its code."""
+    """The parts that a session measures with: its launcher, the machine, the store, its code."""
 
     launcher: Launcher
     progress: Progress

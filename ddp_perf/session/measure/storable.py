@@ -1,4 +1,4 @@
-"""What of a suite is decided and stored: refusals, cases not storable yet, the second stage."""
+"""The cases of a suite that are stored: refusals, those not storable yet, the second stage."""
 
 from __future__ import annotations
 

@@ -243,12 +243,10 @@ def _is_measurable(value: float) -> bool:
 # The slope of a case on the control: how far the control's movement explains the case's.
 #
 # If the control were simply subtracted, its own noise would be added: on recorded gloo launches
-# that
-# raised the sd of a session from 2.9 to 7.3 %. A slope fitted to eight sessions is itself noisy. So
-# the slope is shrunken: each slope of a grid from 0 to 1 is weighted by how well it explains the
-# sessions. Before any session, half of the weight is on 0 (the control is of no use), a quarter on
-# 1
-# (another clock: everything moves alike) and a quarter in between.
+# that raised the sd of a session from 2.9 to 7.3 %. A slope fitted to eight sessions is itself
+# noisy. So the slope is shrunken: each slope of a grid from 0 to 1 is weighted by how well it
+# explains the sessions. Before any session, half of the weight is on 0 (the control is of no use),
+# a quarter on 1 (another clock: everything moves alike) and a quarter in between.
 
 
 _SLOPES = np.linspace(0.0, 1.0, 41)

@@ -100,17 +100,14 @@ def _below(points: Floats, weights: Floats, sd: float, bound: float) -> tuple[Fl
 # The two stages of a session: stored sessions screen its cases, and pairs of launches decide them.
 #
 # The first stage judges every case by the stored sessions, with a quarter of the session's rate.
-# The
-# cases that it cannot clear go to the second stage, in which launches of the reference's code and
-# of
-# today's code alternate: pairs do not contain what sessions differ by.
+# The cases that it cannot clear go to the second stage, in which launches of the reference's code
+# and of today's code alternate: pairs do not contain what sessions differ by.
 #
 # The session keeps its false-alarm rate r. Let k be the number of screened cases. They are chosen
-# by
-# stage one alone, and the pairs are fresh: whatever stage one showed, each case's pairs call
-# unchanged code SLOWER with a probability of at most ¾ r ÷ k. So all k of them do so with at most
-# ¾ r, in each outcome of stage one, and hence on average. Stage one by itself is wrong with at most
-# ¼ r. Both together: r, however cases and metrics are correlated (Bonferroni).
+# by stage one alone, and the pairs are fresh: whatever stage one showed, each case's pairs call
+# unchanged code SLOWER with a probability of at most ¾ r ÷ k. So all k of them do so with at most ¾
+# r, in each outcome of stage one, and hence on average. Stage one by itself is wrong with at most ¼
+# r. Both together: r, however cases and metrics are correlated (Bonferroni).
 
 
 OF_SESSION = 0.25  # of a session's false-alarm rate: the verdicts by stored sessions

@@ -20,10 +20,9 @@ from ddp_perf.stats.rule.comparison import ControlSlope, fit_slope, upper_sessio
 #
 # A launch may fall into a slow mode (an unlucky placement, another algorithm chosen). Its steps are
 # then tens of per cent slower, which is no evidence about the code. Averaged in, three such
-# launches
-# in ten hide any regression; with the median of five launches, one session in six is a false alarm.
-# So the level of a session is the mean of its launches in the fast mode, and the number of launches
-# in the slow mode is judged separately.
+# launches in ten hide any regression; with the median of five launches, one session in six is a
+# false alarm. So the level of a session is the mean of its launches in the fast mode, and the
+# number of launches in the slow mode is judged separately.
 
 
 Mask = npt.NDArray[np.bool_]
@@ -209,11 +208,9 @@ def slow_share(
 # The between-session variance, moderated by the other cases of the machine.
 #
 # With three sessions the variance of one case has two degrees of freedom, and a t test at 0.1 %
-# finds
-# nothing under 20 %. The cases of a machine share its conditions, so their variances are squeezed
-# towards a common value: Smyth, "Linear models and empirical Bayes methods for assessing
-# differential
-# expression in microarray experiments", SAGMB 3(1), 2004; the ``squeezeVar`` of limma.
+# finds nothing under 20 %. The cases of a machine share its conditions, so their variances are
+# squeezed towards a common value: Smyth, "Linear models and empirical Bayes methods for assessing
+# differential expression in microarray experiments", SAGMB 3(1), 2004; the ``squeezeVar`` of limma.
 
 
 # Assumed while there are only one or two sessions, and neither the machine's other cases nor the

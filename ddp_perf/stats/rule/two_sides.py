@@ -267,8 +267,7 @@ def _slow_launches(difference: SidesDifference) -> str:
 # Judge whether one side of a comparison is slower than the other one, by plain numbers.
 #
 # The rule is that of `judge` where sessions are measured on both sides, and no session is stored.
-# So
-# nothing is kept for sessions that are suspect in a row, no level moves, and no control is used.
+# So nothing is kept for sessions that are suspect in a row, no level moves, and no control is used.
 
 
 def judge_sides(

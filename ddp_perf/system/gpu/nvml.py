@@ -163,8 +163,7 @@ def _is_mps_server(pid: int) -> bool:
 # Readings of GPUs through NVML, as values, without torch and without a CUDA context.
 #
 # A reading that a card, a driver or a container does not give is None. A GPU that does not answer
-# is
-# left out and named in ``GpuMachine.problem``.
+# is left out and named in ``GpuMachine.problem``.
 
 
 _LEVELS: dict[int, PcieLevel] = {

@@ -99,7 +99,7 @@ def torch_build(machine: GpuMachine) -> TorchBuild | None:
     return next((build for build in _BUILDS if build.runs_on(machine)), None)
 
 
-def misfit(torch_cuda: str | None, machine: GpuMachine) -> str | None:
+def mismatch(torch_cuda: str | None, machine: GpuMachine) -> str | None:
     """Return why the GPUs or the driver cannot run a torch built for that CUDA, or None.
 
     The result has the form ``what: remedy`` in one line.

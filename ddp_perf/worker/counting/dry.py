@@ -112,9 +112,8 @@ def _make_group(store: dist.Store, rank: int, size: int, timeout: Any) -> LoneGr
 # A dry run: torch dispatches every operation of a step, and computes next to nothing.
 #
 # Views and metadata are real. Any other operation allocates its results, whose sizes torch infers
-# on
-# the meta device, and leaves them alone: the kernel maps a page when it is first touched. So a step
-# fits in little memory at any size, and dispatches what a computed step dispatches.
+# on the meta device, and leaves them alone: the kernel maps a page when it is first touched. So a
+# step fits in little memory at any size, and dispatches what a computed step dispatches.
 
 
 # Bytes of a tensor that is computed, if its inputs are: a mask, the step number of Adam, the scale

@@ -1,4 +1,4 @@
-"""The steps of a script, seen through torch's hooks while the script itself is in control."""
+"""The steps of a script by torch's hooks, its trained module and source lines, and its end."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ from ddp_perf.workloads.workload import Batch, BuildContext, build_workload
 #
 # This follows torch's notes "CUDA Graphs", section "Usage with DistributedDataParallel": DDP is
 # built, warmed up and captured on one stream that is not the default stream. The optimizer's step
-# is
-# not captured, as those notes advise for GradScaler, so any optimizer can be used.
+# is not captured, as those notes advise for GradScaler, so any optimizer can be used.
 
 
 WARM_UPS = 11  # steps: DDP times its first ten by events, which cannot be captured

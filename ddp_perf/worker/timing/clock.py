@@ -294,7 +294,7 @@ def all_agree(yes: bool, device: torch.device, *, key: int = 0) -> bool:
 _SPARE = 0.1  # of the device's memory: fragmentation may make it unusable
 
 
-def has_room(wanted: int, device: torch.device) -> bool:
+def has_memory(wanted: int, device: torch.device) -> bool:
     """Return whether the device has ``wanted`` bytes beside training. A CPU always has them."""
     if device.type != "cuda":
         return True

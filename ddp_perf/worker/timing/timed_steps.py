@@ -170,8 +170,7 @@ def _clean_steps(timed: Timed) -> int:
 #
 # Then clocks have risen, kernels are chosen, caches are filled, and a power limit has taken effect.
 # A few more steps follow after the readings that come next. All this is before the timed loop,
-# which
-# has its own warm-ups: a decision inside the loop would let the GPU run idle.
+# which has its own warm-ups: a decision inside the loop would let the GPU run idle.
 
 
 _FIRST = 10  # steps of the first window, which only shows how many steps the others need

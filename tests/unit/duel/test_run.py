@@ -121,11 +121,11 @@ def test_the_last_spare_case_goes_on_with_fewer_pairs_than_a_look_has(clock, cas
 def test_the_calibration_shows_what_the_pairs_can_see(clock, case):
     (found,) = play(clock, PlayedSide(clock, 1), PlayedSide(clock, 2), [case]).cases
 
-    sight = found.sights[0]
-    assert sight.launches == len(found.aa) == 6
-    assert 0.003 < sight.spread < 0.05
-    assert 0 < sight.minimum_detectable <= 0.05  # the tolerance: less is EQUIVALENT
-    assert sight.pairs == (180 - 6) // 2
+    estimate = found.power[0]
+    assert estimate.launches == len(found.aa) == 6
+    assert 0.003 < estimate.spread < 0.05
+    assert 0 < estimate.minimum_detectable <= 0.05  # the tolerance: less is EQUIVALENT
+    assert estimate.pairs == (180 - 6) // 2
 
 
 def test_cpu_time_decides_where_wall_time_is_unsteady(clock, case):

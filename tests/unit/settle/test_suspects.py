@@ -34,7 +34,7 @@ def room_for(launches_s):
 
 
 @pytest.mark.parametrize(
-    ("waiting", "room_s", "fit"),
+    ("waiting", "needed_s", "fit"),
     [
         ([suspect("one"), suspect("two")], 2, ["one", "two"]),
         ([suspect("one"), suspect("two")], 1, ["one"]),
@@ -46,5 +46,5 @@ def room_for(launches_s):
         ([], 2, []),
     ],
 )
-def test_the_first_ones_of_one_code_that_have_room_fit(waiting, room_s, fit):
-    assert [one.case.id for one in fitting(waiting, room_for(room_s))] == fit
+def test_the_first_ones_of_one_code_that_have_room_fit(waiting, needed_s, fit):
+    assert [one.case.id for one in fitting(waiting, room_for(needed_s))] == fit

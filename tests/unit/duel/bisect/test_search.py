@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.duel.bisect.search import Question, Suspects, standing
+from ddp_perf.duel.bisect.search import Question, Suspects, search_state
 from tests.simulated_commits import Line, simulated_search
 
 AT = [1, 2, 7, 8, 9, 16, 20, 21, 31, 32]  # two cannot be launched: 8 and 20
@@ -84,8 +84,8 @@ def test_the_standing_depends_on_the_launches_alone_so_a_search_can_end_anywhere
     for block in blocks - {0}:
         before = [launch for launch in launches if launch.block < block]
         asked = {launch.place for launch in launches if launch.block == block}
-        assert asked <= set(standing(question, before).ask)
-    assert standing(question, launches) == whole
+        assert asked <= set(search_state(question, before).ask)
+    assert search_state(question, launches) == whole
 
 
 def test_a_launch_without_its_partner_changes_nothing():
@@ -94,8 +94,8 @@ def test_a_launch_without_its_partner_changes_nothing():
     _, launches = simulated_search(Line(length=32, steps={9: 0.2}), seed=1, most=150)
     half = [*launches[:-2], launches[-1]]
 
-    assert standing(question, half).ask == standing(question, launches[:-2]).ask
-    assert standing(question, half).belief == standing(question, launches[:-2]).belief
+    assert search_state(question, half).ask == search_state(question, launches[:-2]).ask
+    assert search_state(question, half).belief == search_state(question, launches[:-2]).belief
 
 
 @pytest.mark.parametrize("wall_moves", [True, False])
@@ -119,7 +119,7 @@ def test_the_steadier_metric_decides_and_a_slow_down_that_it_does_not_see_is_fou
             values=values,
         )
 
-    found = standing(question, [steady(launch) for launch in launches])
+    found = search_state(question, [steady(launch) for launch in launches])
 
     assert found.metric == ("step_time" if wall_moves else "cpu_time")
     assert found.suspects == now.suspects

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase, Sight
+from ddp_perf.duel.values import CaseDuel, MissingSide, PowerEstimate, SideCase
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.directory import DUEL_PAGE, duel_json, duel_schema, write_duel_report
 from tests.builders import make_case, make_cases, make_launch
@@ -31,7 +31,7 @@ HOSTILE = "<script>alert(1)</script> <svg onload=x>"
 
 def every_kind():
     """Return a duel with every outcome, a failure, a missing case and different environments."""
-    sight = Sight(
+    estimate = PowerEstimate(
         case_id=TWO.id,
         metric="step_time",
         launches=3,
@@ -41,7 +41,7 @@ def every_kind():
     )
     return make_duel(
         make_case_duel(DuelOutcome.SLOWER, ONE, work=(make_change(),)),
-        make_case_duel(DuelOutcome.UNDECIDED, TWO, aa=(make_launch(TWO),), sights=(sight,)),
+        make_case_duel(DuelOutcome.UNDECIDED, TWO, aa=(make_launch(TWO),), power=(estimate,)),
         make_case_duel(DuelOutcome.EQUIVALENT, THREE, work=None, uncounted="it raised"),
         CaseDuel(cases=SideCase(a=FOUR, b=FOUR), failures=(make_side_failure("B", FOUR),)),
         missing=(MissingSide(case_id="gpt", reason="side A lacks it"),),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Cause, DuelOutcome, Explanation
-from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase, Sight
+from ddp_perf.duel.values import CaseDuel, MissingSide, PowerEstimate, SideCase
 from ddp_perf.report.duel.text import duel_text
 from tests.builders import make_case, make_cases, make_probe
 from tests.duels import (
@@ -195,7 +195,7 @@ def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
 
 
 def test_what_the_machine_can_see_is_taken_from_its_own_launches_before_the_first_look():
-    sight = Sight(
+    estimate = PowerEstimate(
         case_id=ONE.id,
         metric="step_time",
         launches=6,
@@ -203,7 +203,7 @@ def test_what_the_machine_can_see_is_taken_from_its_own_launches_before_the_firs
         minimum_detectable=0.034,
         pairs=20,
     )
-    case = make_case_duel(UNDECIDED, metrics=(), sights=(sight,))
+    case = make_case_duel(UNDECIDED, metrics=(), power=(estimate,))
     assert "found nine times in ten: 3.4 %" in shown(case)
 
 

@@ -115,7 +115,7 @@ def test_summary_csv_has_every_field_and_leaves_absent_figures_empty(summary):
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
 
     assert tuple(rows[0]) == CaseRow.__struct_encode_fields__
-    assert "standing" in rows[0]  # the column keeps the name that it had before the field's
+    assert "status" in rows[0]
     assert rows[0]["speedup"] == ""
     assert float(rows[1]["efficiency"]) == pytest.approx(1 / 1.5)
     assert [row["verdict"] for row in rows] == ["PASS", "REGRESSION", "UNDECIDED", "FAILED"]

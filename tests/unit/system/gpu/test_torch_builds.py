@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.system.gpu.torch_builds import misfit, torch_build
+from ddp_perf.system.gpu.torch_builds import mismatch, torch_build
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RECORDED, RecordedReader
 
@@ -42,7 +42,7 @@ def test_the_build_is_the_newest_that_driver_and_gpus_can_run(driver, capabiliti
     tag = version.partition("+")[2]
     index = ["--extra-index-url", f"https://download.pytorch.org/whl/{tag}"] if tag else []
     assert build.pip_arguments == [f"torch=={version}", *index]
-    assert not capabilities or misfit(build.cuda, machine(driver, *capabilities)) is None
+    assert not capabilities or mismatch(build.cuda, machine(driver, *capabilities)) is None
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_every_recorded_machine_has_a_build(name):
 
 
 def test_a_torch_too_new_for_the_driver_is_a_misfit_with_the_build_to_install():
-    assert misfit("13.0", machine("12.8", AMPERE)).endswith(
+    assert mismatch("13.0", machine("12.8", AMPERE)).endswith(
         "; pip install torch==2.13.0+cu126 --extra-index-url https://download.pytorch.org/whl/cu126"
     )
 
 
 def test_a_gpu_without_code_in_torch_is_a_misfit():
-    assert misfit("13.0", machine("13.0", AMPERE, VOLTA)).startswith(
+    assert mismatch("13.0", machine("13.0", AMPERE, VOLTA)).startswith(
         "torch is built for CUDA 13.0, which has no code for compute capability 7.0 (NVIDIA H200):"
         " install a torch built for CUDA 12; pip install torch==2.13.0+cu126"
     )
 
 
 @pytest.mark.parametrize("torch_cuda", ["12.8", "11.8", None])
-def test_a_torch_that_runs_is_no_misfit(torch_cuda):
-    assert misfit(torch_cuda, machine("12.8", VOLTA)) is None
+def test_a_torch_that_runs_is_no_mismatch(torch_cuda):
+    assert mismatch(torch_cuda, machine("12.8", VOLTA)) is None
 
 
-def test_a_misfit_without_a_build_has_no_command():
-    assert "pip install" not in misfit("13.0", machine("10.2", VOLTA))
+def test_a_mismatch_without_a_build_has_no_command():
+    assert "pip install" not in mismatch("13.0", machine("10.2", VOLTA))

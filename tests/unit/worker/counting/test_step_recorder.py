@@ -14,7 +14,7 @@ import torch.distributed as dist
 import ddp_perf
 from ddp_perf.core.work import HOST_READS, StepWork
 from ddp_perf.worker.counting.dry import init_lone_group
-from tests.unit.worker.counted.recorded_steps import (
+from tests.unit.worker.counting.recorded_steps import (
     record,
     record_all,
     total,
@@ -237,7 +237,7 @@ def test_another_process_has_an_equal_record(directory):
     here = record(directory)
     script = (
         "import sys, pathlib, msgspec\n"
-        "from tests.unit.worker.counted.recorded_steps import record\n"
+        "from tests.unit.worker.counting.recorded_steps import record\n"
         "work = record(pathlib.Path(sys.argv[1]))\n"
         "sys.stdout.buffer.write(msgspec.json.encode(work))"
     )

@@ -12,7 +12,7 @@ import ddp_perf
 from ddp_perf.worker.counting.dry import init_lone_group
 from ddp_perf.worker.counting.sites import SiteNames, SourceLine, Spot
 from ddp_perf.worker.steps.trainer import Trainer
-from tests.unit.worker.counted.recorded_steps import lines, record, total, write_workload
+from tests.unit.worker.counting.recorded_steps import lines, record, total, write_workload
 
 THEIRS = """
     import itertools

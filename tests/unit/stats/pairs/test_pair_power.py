@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs, minimum_detectable, pairs_to_decide
-from tests.unit.stats.duel.test_judge_pairs import plan_of, spread
+from tests.unit.stats.pairs.test_judge_pairs import plan_of, spread
 
 
 @pytest.mark.parametrize(("sd", "looks"), [(0.01, (6, 12)), (0.06, (6, 12)), (0.1, (8,))])
