@@ -1,4 +1,4 @@
-"""The run of a duel: the choice of cases, calibration, and blocks of pairs until each is decided."""
+"""The run of a duel: choice of cases, calibration, and blocks of pairs until each is decided."""
 
 from __future__ import annotations
 
