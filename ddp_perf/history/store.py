@@ -278,8 +278,7 @@ def are_made(connection: Connection) -> bool:
     if found != SCHEMA_VERSION:
         raise HistoryError(
             f"its tables have version {found}, and this ddp-perf reads {SCHEMA_VERSION}; use the"
-            " ddp-perf that wrote it, or name another database and fill it from the results files:"
-            " ddp-perf history import"
+            " ddp-perf that wrote it, or name another database, which begins anew"
         )
     return True
 

@@ -234,8 +234,10 @@ class DdpSession:
         earlier session is not mistaken for this one; that of ``counted`` cases is another one.
         ``began`` is False if pytest refused to run; then the earlier report stays.
         """
-        self._source.close()
-        self.work.close()
+        try:
+            self._source.close()
+        finally:
+            self.work.close()
         if self.against is not None:
             self.against.close()
         elif self.results or (self.files.report.is_wanted and began and not counted):

@@ -26,7 +26,6 @@ from ddp_perf.report.files.exporters import (
     write_files,
 )
 from ddp_perf.report.files.markdown import summary_markdown
-from ddp_perf.report.files.plots import plot_files
 from ddp_perf.report.html.duel_page import duel_html, work_html
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import ReportSummary, report_summary
@@ -53,6 +52,9 @@ def write_report(directory: Path, source: ReportSource) -> ReportSummary:
 
 
 def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, bytes]]:
+    # Imported here: matplotlib takes half a second, which no other command needs.
+    from ddp_perf.report.files.plots import plot_files
+
     yield PAGE, report_html(source, summary)
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),

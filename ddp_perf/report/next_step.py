@@ -143,6 +143,9 @@ def _again(result: SuiteResult, *options: str) -> str:
 
     What it was to store is left out. A script that stores by itself goes on to do so.
     """
+    if not result.command:  # of `ddp-perf try`, whose results are not judged
+        marks = "gpu" if result.tier == "gpu" else "perf and cpu"
+        return " ".join([shlex.join(["pytest", "-m", marks]), *filter(None, options)])
     words = shlex.split(result.command)
     kept = without_saving(words)
     by_itself = f"--save-baseline={result.save_mode}" if kept == words else None

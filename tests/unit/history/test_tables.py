@@ -20,8 +20,7 @@ def test_tables_of_another_version_are_refused_with_the_remedy(url, database, ve
 
     assert str(caught.value) == (
         f"{database.name}: its tables have version {version}, and this ddp-perf reads 1; use the"
-        " ddp-perf that wrote it, or name another database and fill it from the results files:"
-        " ddp-perf history import"
+        " ddp-perf that wrote it, or name another database, which begins anew"
     )
 
 

@@ -15,7 +15,12 @@ def test_stats_exports_judge_launches_launch_level_and_verdict():
     assert ddp_perf.stats.judge_launches is judge.judge_launches
     assert ddp_perf.stats.launch_level is level.launch_level
     assert ddp_perf.stats.Verdict is verdict.Verdict
-    assert set(ddp_perf.stats.__all__) == {"judge_launches", "launch_level", "Verdict"}
+    assert set(ddp_perf.stats.__all__) == {
+        "JudgeOptions",
+        "judge_launches",
+        "launch_level",
+        "Verdict",
+    }
 
 
 def test_stats_has_no_other_lazy_name():
