@@ -24,7 +24,7 @@ from ddp_perf.render.units import change_text
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.packages import training_variables
+from ddp_perf.system.variables import training_variables
 from ddp_perf.work.changes import work_changes
 from ddp_perf.work.session import count_case, option_changes
 from ddp_perf.work.values import WorkChange, edited_lines

@@ -40,7 +40,7 @@ from ddp_perf.launch.protocol import (
     read_hello,
     unframed,
 )
-from ddp_perf.launch.supervisor.postmortem import forget_output, keep_output
+from ddp_perf.launch.supervisor.output import forget_output, keep_output
 
 # The driver's side of one relay: a user's command with a relay in it.
 

@@ -36,7 +36,7 @@ from ddp_perf.settle.settled_suite import SettledSuite, worst_red
 from ddp_perf.stats.rule.error_rate import rate_of_pairs
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.git import CodeState
-from ddp_perf.system.packages import training_variables
+from ddp_perf.system.variables import training_variables
 
 # The search for the commit of a red case, between the reference and today.
 

@@ -15,7 +15,7 @@ from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.gpu.nvml import cores_near, keep_open, nvml_uuid
 from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 from ddp_perf.system.host.network import interface_between_nodes, is_loopback
-from ddp_perf.system.packages import nccl_settings
+from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import device_uuid, flight_recorder_variable
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.rank_context import RankContext, RankStart

@@ -39,7 +39,7 @@ from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
-from ddp_perf.system.packages import training_variables
+from ddp_perf.system.variables import training_variables
 
 # Conditions of a probe beside the two environments as they are named: files, and the machine.
 #

@@ -39,7 +39,8 @@ from ddp_perf.launch.nodes.engine import (
     encode_outcome,
     read_facts,
 )
-from ddp_perf.launch.supervisor.postmortem import beginnings, describe_failure, place_of
+from ddp_perf.launch.supervisor.output import beginnings
+from ddp_perf.launch.supervisor.postmortem import describe_failure, place_of
 from ddp_perf.launch.supervisor.rank import SupervisedRank
 from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
 from ddp_perf.system.capacity import find_capacity

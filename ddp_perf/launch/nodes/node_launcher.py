@@ -27,10 +27,11 @@ from ddp_perf.launch.nodes.engine import (
     encode_request,
     without_outcome,
 )
-from ddp_perf.launch.supervisor.postmortem import check_agreement, forget_output, keep_output
+from ddp_perf.launch.supervisor.output import forget_output, keep_output
+from ddp_perf.launch.supervisor.postmortem import check_agreement
 from ddp_perf.system.capacity import Capacity, named
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.packages import LIBRARY_PATH, training_variables
+from ddp_perf.system.variables import LIBRARY_PATH, training_variables
 
 # The outcomes of all nodes of a launch as one outcome, with the node that is the cause.
 

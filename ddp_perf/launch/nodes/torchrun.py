@@ -23,7 +23,7 @@ from ddp_perf.launch.nodes.engine import (
     NodeEnd,
 )
 from ddp_perf.system.host.host import host_name
-from ddp_perf.system.packages import LIBRARY_PATH
+from ddp_perf.system.variables import LIBRARY_PATH
 
 _TICK_S = 1.0  # a Ctrl-C that comes just before a wait is noticed after it
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import msgspec
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import (
     FailureKind,
-    KeptOutput,
     LaunchFailure,
     LaunchRequest,
     Placement,
@@ -26,8 +24,6 @@ from ddp_perf.core.launch import (
 )
 from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.launch.supervisor.rank import SupervisedRank
-from ddp_perf.system.files import replace_file
-from ddp_perf.system.gpu.gpus import nccl_choice
 from ddp_perf.system.host.processes import describe_state, state_of
 from ddp_perf.worker.report import BEATS_PER_STEP, STACK_SIGNAL, Phase, RankError, RankProgress
 
@@ -260,57 +256,6 @@ def _stacks(ranks: Sequence[SupervisedRank], states: dict[int, str | None]) -> d
         f"rank {rank.rank}": f"no stack: the process is {describe_state(states[rank.rank])}"
         for rank in stopped
     }
-
-
-# The output of the ranks of a launch that succeeded. That of a failed one is in its failure.
-
-
-MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
-
-
-def forget_output(directory: Path) -> None:
-    """Remove what an earlier session kept: the launch that begins may print nothing."""
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def beginnings(files: Sequence[Path]) -> dict[str, bytes]:
-    """Return the first ``MOST`` bytes of each rank's output, by the name of its file.
-
-    Ranks that printed nothing are left out.
-    """
-    return {file.name: _beginning(file) for file in files if file.is_file() and file.stat().st_size}
-
-
-def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | None:
-    """Write what the ranks printed to the directory; return None if they printed nothing.
-
-    A write that fails, as on a full disk, is a problem in the result and never an error: the
-    measurement is worth more.
-    """
-    if not printed:
-        return None
-    path = directory
-    problem = None
-    try:
-        for name, data in printed.items():
-            path = directory / name
-            directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, data)
-    except OSError as error:
-        problem = f"{path} cannot be written: {error.strerror}"
-    return KeptOutput(
-        directory=str(directory),
-        problem=problem,
-        nccl=nccl_choice(data.decode("utf-8", "replace") for data in printed.values()),
-    )
-
-
-def _beginning(file: Path) -> bytes:
-    """Return the output up to ``MOST`` bytes, with a note on what follows."""
-    with file.open("rb") as stream:
-        data = stream.read(MOST)
-        more = os.fstat(stream.fileno()).st_size - len(data)
-    return data if more <= 0 else data + f"\n[{more:,} more bytes were not kept]\n".encode()
 
 
 # The agreement of ranks that trained together, over all nodes.

@@ -20,12 +20,8 @@ import torch.multiprocessing as multiprocessing
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, RankCounted
-from ddp_perf.launch.supervisor.postmortem import (
-    beginnings,
-    check_agreement,
-    forget_output,
-    keep_output,
-)
+from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
+from ddp_perf.launch.supervisor.postmortem import check_agreement
 from ddp_perf.launch.supervisor.rank import SupervisedRank
 from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
 from ddp_perf.worker.process import run_rank

@@ -21,7 +21,7 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS, hardware_of
 from ddp_perf.system.gpu.torch_builds import mismatch
 from ddp_perf.system.host.host import current_branch, current_commit
-from ddp_perf.system.packages import LIBRARY_PATH, training_variables
+from ddp_perf.system.variables import LIBRARY_PATH, training_variables
 
 
 def describe_environment(

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from ddp_perf.launch.supervisor import postmortem
-from ddp_perf.launch.supervisor.postmortem import beginnings, forget_output, keep_output
+from ddp_perf.launch.supervisor import output
+from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_nothing_is_kept_of_silent_ranks(tmp_path, printed):
 
 
 def test_a_rank_that_prints_much_keeps_the_beginning_and_a_note(tmp_path, printed, monkeypatch):
-    monkeypatch.setattr(postmortem, "MOST", 10)
+    monkeypatch.setattr(output, "MOST", 10)
     keep_output(tmp_path / "kept", printed(b"0123456789", b"0123456789" * 200))
 
     whole, cut = ((tmp_path / "kept" / f"rank{rank}.out").read_text() for rank in (0, 1))
@@ -50,7 +50,7 @@ def test_a_full_disk_is_a_problem_and_keeps_what_nccl_chose(tmp_path, printed, m
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(postmortem, "replace_file", full)
+    monkeypatch.setattr(output, "replace_file", full)
 
     kept = keep_output(tmp_path / "kept", printed(b"NCCL version 2.27.5+cuda12.9\n"))
 
