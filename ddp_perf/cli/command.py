@@ -123,6 +123,12 @@ class CommandGroup(typer.core.TyperGroup):
 def _described(error: typer.TyperException) -> str:
     """Return the error's message; that of a missing argument with the argument's help."""
     message = error.format_message()
+    option: str | None = getattr(error, "option_name", None)
+    context = getattr(error, "ctx", None)
+    group = context.parent if option and context is not None else None
+    if group is not None and any(option in param.opts for param in group.command.params):
+        right = f"{group.command_path} {option} … {context.info_name}"
+        return f"{option} comes before the command: {right}"
     about: str | None = getattr(getattr(error, "param", None), "help", None)
     if not message.startswith("Missing argument") or not about:
         return message

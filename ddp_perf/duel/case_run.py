@@ -57,7 +57,7 @@ from ddp_perf.stats.pairs import (
     pair_spread,
     plan_pair_looks,
 )
-from ddp_perf.stats.summary import as_session, ideal_share, summarise, summarise_all
+from ddp_perf.stats.summary import as_session, ideal_of, summarise, summarise_all
 
 # The plan of a case: which metrics decide, and how often each verdict may be wrong.
 #
@@ -226,16 +226,8 @@ def _summary(
     alone: LaunchResult | None,
 ) -> LaunchSummary:
     own = case.cases.of(side)
-    ideal = _ideal(own, single.cases.of(side)) if single is not None else 1.0
+    ideal = ideal_of(own, single.cases.of(side)) if single is not None else 1.0
     return summarise(launch, samples_per_step=own.samples_per_step, single=alone, ideal=ideal)
-
-
-def _ideal(case: Case, single: Case) -> float:
-    return ideal_share(
-        world_size=case.world_size,
-        samples=case.samples_per_step,
-        single_samples=single.samples_per_step,
-    )
 
 
 def summaries_of_aa(case: CaseDuel) -> list[LaunchSummary]:

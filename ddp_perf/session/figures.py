@@ -14,7 +14,7 @@ from ddp_perf.core.metric import ENERGY
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.hardware import Cost, cost_of
 from ddp_perf.stats.link import bus_factor
-from ddp_perf.stats.summary import Scaling, ideal_share, scaling_of
+from ddp_perf.stats.summary import Scaling, ideal_of, scaling_of
 from ddp_perf.workloads.corpus import SAMPLES
 
 # The figures of a case that every report shows: medians over its launches.
@@ -85,11 +85,7 @@ def _scaling(result: SuiteResult, measurement: Measurement, throughput: float) -
         single_throughput=single_throughput,
         step_s=_mean_step_s(measurement, throughput),
         single_s=_mean_step_s(single, single_throughput),
-        ideal_share=ideal_share(
-            world_size=case.world_size,
-            samples=case.samples_per_step,
-            single_samples=single.case.samples_per_step,
-        ),
+        ideal_share=ideal_of(case, single.case),
     )
 
 

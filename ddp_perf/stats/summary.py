@@ -190,12 +190,13 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
             measurement.launches,
             samples_per_step=case.samples_per_step,
             singles=single.launches if single else (),
-            ideal=_ideal(case, single.case) if single else 1.0,
+            ideal=ideal_of(case, single.case) if single else 1.0,
         )
     return summaries
 
 
-def _ideal(case: Case, single: Case) -> float:
+def ideal_of(case: Case, single: Case) -> float:
+    """Return the ideal step of a case as a share of the step of its one-rank case."""
     return ideal_share(
         world_size=case.world_size,
         samples=case.samples_per_step,

@@ -66,6 +66,14 @@ def results(tmp_path):
     return write
 
 
+def test_an_option_of_the_group_after_the_command_is_refused_with_its_place():
+    result = run("list", "--baselines", "elsewhere")
+
+    assert result.exit_code == 4
+    assert "comes before the command: " in result.stderr
+    assert " baseline --baselines … list" in result.stderr
+
+
 def test_list_shows_every_file(stored):
     done = run("list")
 
