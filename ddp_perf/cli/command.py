@@ -124,8 +124,8 @@ def _described(error: typer.TyperException) -> str:
     """Return the error's message; that of a missing argument with the argument's help."""
     message = error.format_message()
     option: str | None = getattr(error, "option_name", None)
-    context = getattr(error, "ctx", None)
-    group = context.parent if option and context is not None else None
+    context: Any = getattr(error, "ctx", None)
+    group = getattr(context, "parent", None)
     if group is not None and any(option in param.opts for param in group.command.params):
         right = f"{group.command_path} {option} … {context.info_name}"
         return f"{option} comes before the command: {right}"
