@@ -23,7 +23,9 @@ STRATEGIES = [
         {"ddp": {"gradient_as_bucket_view": True}}, id="bucket_view", marks=pytest.mark.slow
     ),
     pytest.param({"comm_hooks": [{"kind": "hierarchical", "group_size": 2}]}, id="hierarchical"),
-    pytest.param({"comm_hooks": [{"kind": "topk", "ratio": 1.0}]}, id="topk"),
+    pytest.param(
+        {"comm_hooks": [{"kind": "topk", "ratio": 1.0}]}, id="topk", marks=pytest.mark.slow
+    ),
     pytest.param({"strategy": "fsdp"}, id="fsdp"),
     pytest.param(
         {"strategy": "fsdp", "fsdp": {"reshard_after_forward": False}},

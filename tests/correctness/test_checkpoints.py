@@ -11,7 +11,9 @@ STRATEGIES = [
     pytest.param({"strategy": "ddp"}, id="ddp"),
     pytest.param({"strategy": "fsdp"}, id="fsdp"),
     pytest.param({"strategy": "fsdp", "fsdp": {"cpu_offload": True}}, id="cpu_offload"),
-    pytest.param({"activation_checkpointing": True}, id="activation_checkpointing"),
+    pytest.param(
+        {"activation_checkpointing": True}, id="activation_checkpointing", marks=pytest.mark.slow
+    ),
 ]
 
 

@@ -39,7 +39,10 @@ def test_a_clean_case_has_one_graph_for_each_compiled_module(counted, suite, gra
 
 @pytest.mark.parametrize(
     ("more", "line", "reason"),
-    [("read", "x = x + x.sum().item()", "Tensor.item()"), ("print", 'print(end="")', "print")],
+    [
+        ("read", "x = x + x.sum().item()", "Tensor.item()"),
+        pytest.param("print", 'print(end="")', "print", marks=pytest.mark.slow),
+    ],
 )
 def test_a_graph_break_names_the_users_line_and_the_reason(counted, more, line, reason):
     work = counted(more)

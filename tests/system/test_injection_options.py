@@ -45,6 +45,7 @@ def test_an_invalid_injection_is_a_usage_error_and_nothing_is_launched(project, 
     assert "ddp: tiny" not in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_an_injected_case_is_judged_against_the_stored_case_and_marked_everywhere(project):
     reports = ("-k", "structure", "--junitxml=junit.xml", "--ddp-json=results.json")
     plain = project.runpytest(*reports, "--save-baseline")

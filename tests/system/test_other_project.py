@@ -136,6 +136,7 @@ def test_an_unknown_case_is_an_error_with_the_nearest_name(project):
     )
 
 
+@pytest.mark.slow  # as test_gate.py shows it in this project
 def test_a_regression_against_the_projects_baseline_fails_its_test(project):
     project.makepyfile(
         f"def test_ours(ddp_measure): ddp_measure('{CASE}').assert_verdict('structure')"
