@@ -140,6 +140,9 @@ class Nights:
 
         return Settling(
             SettleRequest(
+                project=Project(root=self._root, suites=(self._root / FILE,), import_paths=()),
+                store=self._store,
+                capacity=CAPACITY,
                 budget_s=self._settle_s,
                 false_alarm_rate=FALSE_ALARM_RATE / len(self._cases),
                 cases=1,
@@ -148,9 +151,6 @@ class Nights:
                 injections=hidden.injections,
                 blind=True,
             ),
-            Project(root=self._root, suites=(self._root / FILE,), import_paths=()),
-            self._store,
-            CAPACITY,
             say=lambda line: None,
             sides=played,
         )

@@ -28,6 +28,7 @@ _COUNT = """
 import contextlib, sys
 from pathlib import Path
 import msgspec, torch
+from ddp_perf.core.case import with_training
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.work import CountRequest, StepWork
@@ -37,7 +38,7 @@ def chosen(file, ranks, part):
     path = Path(root) / "bench_configs" / file
     cases = load_cases([path], Overrides(world_sizes=(int(ranks),)))
     case = next(each for each in cases if part in each.id and each.world_size == int(ranks))
-    return msgspec.structs.replace(case, compile=compiled == "compile")
+    return with_training(case, compile=compiled == "compile")
 
 if __name__ == "__main__":
     root, compiled, runs, *names = sys.argv[1:]

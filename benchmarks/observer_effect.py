@@ -143,7 +143,7 @@ class _BareLoop:
     """The same training, as a plain script would write it."""
 
     def __init__(self, case: Case) -> None:
-        size = case.model
+        size = case.training.model
         model = nn.Sequential(
             nn.Linear(size["input_dim"], size["hidden_dim"]),
             nn.ReLU(),
@@ -151,10 +151,10 @@ class _BareLoop:
         )
         self._ddp = nn.parallel.DistributedDataParallel(
             model,
-            bucket_cap_mb=case.ddp.bucket_cap_mb,
-            gradient_as_bucket_view=case.ddp.gradient_as_bucket_view,
-            static_graph=case.ddp.static_graph,
-            **broadcast_buffers_argument(case.ddp.broadcast_buffers),
+            bucket_cap_mb=case.training.ddp.bucket_cap_mb,
+            gradient_as_bucket_view=case.training.ddp.gradient_as_bucket_view,
+            static_graph=case.training.ddp.static_graph,
+            **broadcast_buffers_argument(case.training.ddp.broadcast_buffers),
         )
         self._optimizer = torch.optim.SGD(self._ddp.parameters(), lr=0.01)
         self._inputs = torch.randn(case.batch_size, size["input_dim"])

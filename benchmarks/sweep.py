@@ -43,7 +43,7 @@ LANDSCAPES = {
 def swept(cost_of: Mapping[int, float], noise: float, seed: int) -> SweepResult:
     """Sweep the bucket sizes of these costs on a simulated machine."""
     machine = PlayedMachine(
-        lambda case: cost_of.get(int(case.ddp.bucket_cap_mb), 1.0),
+        lambda case: cost_of.get(int(case.training.ddp.bucket_cap_mb), 1.0),
         noise=noise,
         drift=DRIFT,
         seed=seed,

@@ -46,9 +46,9 @@ def expected_structure(case: Case) -> Structure:
     if case.strategy == "ddp":
         buckets = buckets_of(case, shapes)
         collectives = [*broadcasts(case, shapes), *reductions(case, buckets)]
-        if isinstance(case.comm_hook, PostLocalSgdHook):
+        if isinstance(case.training.comm_hook, PostLocalSgdHook):
             collectives.append(one("all_reduce", "float32", count))  # the parameters' average
-        if case.ddp.find_unused_parameters and not case.ddp.static_graph:
+        if case.training.ddp.find_unused_parameters and not case.training.ddp.static_graph:
             collectives.append(one("all_reduce", "int32", len(shapes.parameters)))  # used or not
     if case.strategy == "fsdp":
         collectives = sharded(case, shapes)
@@ -63,7 +63,7 @@ def expected_structure(case: Case) -> Structure:
 
 
 def shapes_of(case: Case) -> Shapes:
-    return _shapes(case.workload, tuple(sorted(case.model.items())))
+    return _shapes(case.workload, tuple(sorted(case.training.model.items())))
 
 
 @functools.cache
@@ -102,8 +102,8 @@ def buckets_of(case: Case, shapes: Shapes) -> list[list[Shape]]:
     for unused parameters this order may change, so it keeps the first buckets, which it filled in
     the order of the parameters, and reduces the last one first.
     """
-    limit = case.ddp.bucket_cap_mb * 2**20
-    keeps_first = case.ddp.find_unused_parameters and not case.ddp.static_graph
+    limit = case.training.ddp.bucket_cap_mb * 2**20
+    keeps_first = case.training.ddp.find_unused_parameters and not case.training.ddp.static_graph
     names = list(shapes.parameters) if keeps_first else ready_order(case, shapes)
     buckets: list[list[Shape]] = [[]]
     for name in names:
@@ -141,14 +141,14 @@ def _block(name: str) -> str:
 
 def broadcasts(case: Case, shapes: Shapes) -> Iterator[Collective]:
     """Yield what rank 0 sends before each forward: all buffers, one message for each type."""
-    if case.ddp.broadcast_buffers:
+    if case.training.ddp.broadcast_buffers:
         for dtype, count in shapes.buffers.items():
             yield one("broadcast", dtype, count)
 
 
 def reductions(case: Case, buckets: Sequence[Sequence[Shape]]) -> Iterator[Collective]:
     """Yield the collectives of all buckets, by the formula of the hook."""
-    hook = case.comm_hook
+    hook = case.training.comm_hook
     wire = HALF.get(getattr(hook, "wire", None) or getattr(hook, "kind", ""), "float32")
     for bucket in buckets:
         count = numel(bucket)
@@ -207,8 +207,8 @@ def sharded(case: Case, shapes: Shapes) -> list[Collective]:
     of the last one are reduced. The rest of the model stays from forward to backward.
     """
     units = [shapes.rest, *shapes.blocks]
-    reshard = case.fsdp.reshard_after_forward
-    if case.fsdp.wrap == "model":
+    reshard = case.training.fsdp.reshard_after_forward
+    if case.training.fsdp.wrap == "model":
         root = list(shapes.parameters)
         again = [_gather(case, shapes, root)] if reshard else []
         return [_gather(case, shapes, root), *again, *_scatter(case, shapes, root)]

@@ -12,7 +12,7 @@ import msgspec
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import CollectivesSuite, ScriptSuite, Suite
 from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, CostOptions, with_training
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
@@ -77,7 +77,16 @@ def make_cases(*, ranks_per_node: int | None = None, **changes: Any) -> list[Cas
 
 def make_case(**changes: Any) -> Case:
     """Two ranks of DDP over gloo."""
-    return msgspec.structs.replace(make_cases()[1], **changes)
+    return changed_case(make_cases()[1], **changes)
+
+
+def changed_case(case: Case, **changes: Any) -> Case:
+    """Return the case with changed fields, those of its training and its cost among them."""
+    fields = {name: changes.pop(name) for name in [*changes] if name not in Case.__struct_fields__}
+    costs = {name: fields.pop(name) for name in [*fields] if name in CostOptions.__struct_fields__}
+    cost = msgspec.structs.replace(case.cost, **costs)
+    case = msgspec.structs.replace(case, cost=cost, **changes)
+    return with_training(case, **fields) if fields else case
 
 
 def make_request(

@@ -144,6 +144,16 @@ def _read_of_pool(history: MetricHistory) -> Iterator[Session]:
 
 
 SaveMode = Literal["missing", "append", "accept"]
+
+
+class Saving(msgspec.Struct, frozen=True, kw_only=True):
+    """The mode of --save-baseline, its reason, and what the code has beyond its commit."""
+
+    mode: SaveMode
+    reason: str | None = None
+    patch: bytes = b""  # it is kept with the session, so that its code can run again
+
+
 FLOPS = "flops"  # of a step: stored beside the metrics, and judged with the structure
 SAVE_MODES: tuple[SaveMode, ...] = get_args(SaveMode)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ddp_perf.baselines.save import SaveMode, acknowledge, check_reason, unacknowledged
+from ddp_perf.baselines.save import SaveMode, Saving, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, CommandGroup, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
@@ -142,9 +142,8 @@ def promote(
     if reason is not None:
         _check_reason(reason)
     store: BaselineStore = context.obj
-    promoted = [
-        promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
-    ]
+    saving = Saving(mode=_mode(mode), reason=reason)
+    promoted = [promote_suite(suite, store, saving) for suite in file.suites]
     notes = {case_id: note for suite in promoted for case_id, note in saving_notes(suite).items()}
     lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
     _print(notes, as_json, lambda width: "\n".join(wrapped(lines, width)))

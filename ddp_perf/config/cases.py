@@ -23,7 +23,7 @@ from ddp_perf.config.suite import (
     script_cases,
 )
 from ddp_perf.config.yaml_file import describe_error
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, CostOptions, TrainingOptions, with_training
 from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
 from ddp_perf.errors import ConfigError, nearest_or_all
 
@@ -193,9 +193,10 @@ def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) ->
 
 def _effective(case: Case) -> Case:
     """Return the case without the option that only several nodes have an effect of."""
-    if case.fsdp is None or case.replicates:
+    if case.training.fsdp is None or case.replicates:
         return case
-    return msgspec.structs.replace(case, fsdp=msgspec.structs.replace(case.fsdp, replicate=None))
+    fsdp = msgspec.structs.replace(case.training.fsdp, replicate=None)
+    return with_training(case, fsdp=fsdp)
 
 
 def _with_base(case: Case, before: Case, variant: Variant) -> Case:
@@ -222,18 +223,20 @@ def _case(
         suite=suite.suite,
         tier=suite.tier,
         workload=suite.workload,
-        model=suite.model,
-        data=suite.data,
         strategy=strategy,
-        ddp=suite.ddp if strategy == "ddp" else None,
-        fsdp=suite.fsdp if strategy == "fsdp" else None,
-        comm_hook=hook if strategy == "ddp" else None,
         precision=suite.precision,
-        gradient_accumulation=suite.gradient_accumulation,
-        activation_checkpointing=suite.activation_checkpointing,
-        compile=suite.compile,
-        cuda_graphs=suite.cuda_graphs,
-        cudnn_benchmark=suite.cudnn_benchmark,
+        training=TrainingOptions(
+            model=suite.model,
+            data=suite.data,
+            ddp=suite.ddp if strategy == "ddp" else None,
+            fsdp=suite.fsdp if strategy == "fsdp" else None,
+            comm_hook=hook if strategy == "ddp" else None,
+            gradient_accumulation=suite.gradient_accumulation,
+            activation_checkpointing=suite.activation_checkpointing,
+            compile=suite.compile,
+            cuda_graphs=suite.cuda_graphs,
+            cudnn_benchmark=suite.cudnn_benchmark,
+        ),
         world_size=world_size,
         nodes=node_count(world_size, variant.ranks_per_node),
         batch_size=batch.per_rank(world_size, suite.gradient_accumulation),
@@ -243,8 +246,9 @@ def _case(
         schedule=suite.schedule(),
         tolerances=suite.tolerances,
         single=_case_id(suite, variant, 1, batch, hook) if has_single else None,
-        price_per_gpu_hour=suite.price_per_gpu_hour,
-        epoch_samples=suite.epoch_samples,
+        cost=CostOptions(
+            price_per_gpu_hour=suite.price_per_gpu_hour, epoch_samples=suite.epoch_samples
+        ),
     )
 
 

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -99,6 +99,28 @@ class Tolerances(StepTolerances, frozen=True, kw_only=True, forbid_unknown_field
         return tolerance
 
 
+class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a workload's training. A collective and a script have none of them."""
+
+    model: dict[str, Scalar] = {}
+    data: DataOptions = DataOptions()
+    ddp: DdpOptions | None = None  # of strategy ddp
+    fsdp: FsdpOptions | None = None  # of strategy fsdp
+    comm_hook: AnyCommHook | None = None  # None: DDP's own all-reduce
+    gradient_accumulation: int = 1  # micro-steps of a step
+    activation_checkpointing: bool = False
+    compile: bool = False
+    cuda_graphs: bool = False
+    cudnn_benchmark: bool = False
+
+
+class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a suite states to show costs, and changes no step."""
+
+    price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
+    epoch_samples: int | None = None
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """A case: workload × strategy × precision × (world size, batch size) × options.
 
@@ -113,18 +135,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     collective: CollectiveStep | None = None  # None: the case trains
     script: ScriptRun | None = None  # None: a workload is trained, or a collective called
-    model: dict[str, Scalar]
-    data: DataOptions = DataOptions()
     strategy: Strategy
-    ddp: DdpOptions | None  # of strategy ddp
-    fsdp: FsdpOptions | None = None  # of strategy fsdp
-    comm_hook: AnyCommHook | None = None  # None: DDP's own all-reduce
     precision: Precision | None  # None: a script chooses it
-    gradient_accumulation: int = 1  # micro-steps of a step
-    activation_checkpointing: bool = False
-    compile: bool = False
-    cuda_graphs: bool = False
-    cudnn_benchmark: bool = False
+    training: TrainingOptions = TrainingOptions()
     world_size: int
     nodes: int = 1  # with as many ranks on each
     launcher: LauncherName = "forkserver"  # it changes no step, and is not in the fingerprint
@@ -141,8 +154,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     single: str | None  # id of the single-rank case that is the denominator of scaling
     base: str | None = None  # id of the case that it is compared with: without its technique
     technique: str | None = None  # name of the technique, the hook, or the swept value
-    price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
-    epoch_samples: int | None = None
+    cost: CostOptions = CostOptions()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -168,12 +180,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def replicates(self) -> bool:
         """True if each of several nodes has a copy of the parameters, sharded over its ranks."""
-        return self.nodes > 1 and self.fsdp is not None and self.fsdp.replicate is not None
+        fsdp = self.training.fsdp
+        return self.nodes > 1 and fsdp is not None and fsdp.replicate is not None
 
     @property
     def group_size(self) -> int | None:
         """The ranks of a group of its hook. None: it has no hook, or one without groups."""
-        size: int | str | None = getattr(self.comm_hook, "group_size", None)
+        size: int | str | None = getattr(self.training.comm_hook, "group_size", None)
         return self.ranks_per_node if isinstance(size, str) else size
 
     @property
@@ -209,7 +222,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         if self.script is not None:
             return self.script.samples
         assert self.batch_size is not None  # it trains
-        return self.world_size * self.batch_size * self.gradient_accumulation
+        return self.world_size * self.batch_size * self.training.gradient_accumulation
 
     def work(self) -> dict[str, Scalar]:
         """Return the fingerprint: everything that changes the work of a step, by dotted name.
@@ -252,37 +265,46 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def _training(self) -> dict[str, Scalar]:
         assert self.batch_size is not None  # it trains
         assert self.precision is not None  # a workload
+        options = self.training
         work: dict[str, Scalar] = {
             "workload": self.workload,
             "strategy": self.strategy,
             "precision": self.precision,
             "batch_size": self.batch_size,
         }
-        work |= {f"model.{name}": value for name, value in self.model.items()}
-        work |= {f"data.{name}": value for name, value in self.data.chosen().items()}
+        work |= {f"model.{name}": value for name, value in options.model.items()}
+        work |= {f"data.{name}": value for name, value in options.data.chosen().items()}
         for name in ("ddp", "fsdp", "comm_hook"):
-            if (options := getattr(self, name)) is not None:
-                work |= _flat(name, options)
-        for name, default in _ADDED_OPTIONS.items():
-            if getattr(self, name) != default:
-                work[name] = getattr(self, name)
+            if (chosen := getattr(options, name)) is not None:
+                work |= _flat(name, chosen)
+        if self.global_batch is not None:
+            work["global_batch"] = self.global_batch
+        for name in _ADDED_OPTIONS:
+            if (value := getattr(options, name)) != getattr(_DEFAULTS, name):
+                work[name] = value
         return work
 
 
-_ADDED_OPTIONS = {
-    "global_batch": None,
-    "gradient_accumulation": 1,
-    "activation_checkpointing": False,
-    "compile": False,
-    "cuda_graphs": False,
-    "cudnn_benchmark": False,
-}
+_DEFAULTS = TrainingOptions()
+_ADDED_OPTIONS = (
+    "gradient_accumulation",
+    "activation_checkpointing",
+    "compile",
+    "cuda_graphs",
+    "cudnn_benchmark",
+)
 
 
 def _flat(name: str, options: msgspec.Struct) -> dict[str, Scalar]:
     """Return the fields of `options` by dotted name, with the kind of a hook."""
     fields: dict[str, Scalar] = msgspec.to_builtins(options)
     return {f"{name}.{field}": value for field, value in fields.items() if value is not None}
+
+
+def with_training(case: Case, **options: Any) -> Case:
+    """Return the case with these options of its training."""
+    training = msgspec.structs.replace(case.training, **options)
+    return msgspec.structs.replace(case, training=training)
 
 
 # The key of a scaling curve: its cases do the same work on each rank, or on all together.

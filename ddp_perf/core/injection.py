@@ -82,17 +82,17 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the case has the property that this injection changes."""
         if not case.trains and self.kind not in _BESIDE_STEPS:
             return False
-        if case.cuda_graphs and self.kind in _OF_THE_HOST:
+        if case.training.cuda_graphs and self.kind in _OF_THE_HOST:
             return False
         if self.rank is not None:
             return self.rank < case.world_size
         if case.script is not None:
             return self.kind not in (_NEEDS_DDP if case.world_size == 1 else _OF_DDP)
-        if self.kind == "no-overlap" and case.comm_hook is not None:
+        if self.kind == "no-overlap" and case.training.comm_hook is not None:
             return False  # the injection is a communication hook, and DDP accepts one
-        if self.kind == "small-buckets" and case.compile:
-            return case.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
-        return case.ddp is not None or self.kind not in _NEEDS_DDP
+        if self.kind == "small-buckets" and case.training.compile:
+            return case.training.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
+        return case.training.ddp is not None or self.kind not in _NEEDS_DDP
 
 
 def parse_injection(text: str) -> Injection:

@@ -86,23 +86,23 @@ class CasePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_case(
-    case: Case,
+    cases: SideCase,
     aa: Sequence[LaunchSummary],
     *,
     most: int,
     rate: float,
     tolerance: float | None,
     with_single: bool,
-    may_use_cpu_time: bool = True,
 ) -> CasePlan:
     """Plan the verdicts on a case with room for ``most`` pairs.
 
     ``rate`` is the false-alarm rate of the case: of any SLOWER, and as much of any FASTER. The
     verdict on the time takes most of it, and the other metrics that can turn a case red share the
     rest. ``tolerance`` is one for all metrics, or None for that of each. ``with_single``: its
-    one-rank case takes part in the duel.
-    ``may_use_cpu_time``: both sides have as many threads, so that their CPU times compare.
+    one-rank case takes part in the duel. CPU times compare if both sides have as many threads.
     """
+    case = cases.b
+    may_use_cpu_time = cases.a.threads_per_rank == case.threads_per_rank
     metrics = [name for name in gated_metrics(case) if name != EFFICIENCY.name or with_single]
     measured = [name for name in metrics if all(name in one.values for one in aa)]
     metrics = [name for name in metrics if name in measured or name == EFFICIENCY.name]
@@ -426,17 +426,11 @@ class CaseRun:
         self, *, most: int, rate: float, tolerance: float | None, with_single: bool
     ) -> CasePlan:
         """Plan the verdicts by the calibration, with room for ``most`` pairs."""
-        case, aa = self.duel.cases.b, summaries_of_aa(self.duel)
+        aa = summaries_of_aa(self.duel)
         self._plan = plan_case(
-            case,
-            aa,
-            most=most,
-            rate=rate,
-            tolerance=tolerance,
-            with_single=with_single,
-            may_use_cpu_time=self.duel.cases.a.threads_per_rank == case.threads_per_rank,
+            self.duel.cases, aa, most=most, rate=rate, tolerance=tolerance, with_single=with_single
         )
-        self.duel = replace(self.duel, power=power_of(case, aa, self._plan))
+        self.duel = replace(self.duel, power=power_of(self.duel.cases.b, aa, self._plan))
         return self._plan
 
     def launch_pair(self, block: int, order: random.Random) -> None:

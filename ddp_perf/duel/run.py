@@ -225,7 +225,7 @@ class _DuelRun:
         self, request: DuelRequest, a: OpenSide, b: OpenSide, on_update: Callable[[Duel], None]
     ) -> None:
         self._request = request
-        self._a, self._b = a, b
+        self._sides = a, b
         self._on_update = on_update
         self._order = random.Random(request.seed)
         self._began = datetime.datetime.now(datetime.timezone.utc)
@@ -259,13 +259,14 @@ class _DuelRun:
     def prepare(self, capacity: Capacity) -> None:
         """Start the servers of each side, and find what differs without measuring it."""
         cases = self._request.matched.cases
-        for side in (self._a, self._b):
+        for side in self._sides:
             self._conditions[side.name] = side_conditions(side, cases, capacity)
             for each in cases:  # a server of its own must not start in the time of a launch
                 side.launcher.runtime(each.of(side.name))
         self._start_s = self._spent_s
+        a, b = self._sides
         for run in self._runs.values():
-            options = option_differences(run.duel.cases, self._a.prepared, self._b.prepared)
+            options = option_differences(run.duel.cases, a.prepared, b.prepared)
             run.duel = msgspec.structs.replace(run.duel, options=options)
 
     def calibrate(self) -> None:
@@ -335,7 +336,7 @@ class _DuelRun:
         left_s = self._request.budget_s - self._spent_s
         if not going_on or self._start_s > _OF_START * left_s:
             return
-        for side in (self._a, self._b):
+        for side in self._sides:
             side.launcher.close()
             for run in going_on:
                 side.launcher.runtime(run.duel.cases.of(side.name))
@@ -353,7 +354,7 @@ class _DuelRun:
             if run.duel.outcome is not DuelOutcome.SLOWER and self._spent_s > end_s:
                 found = CountDifference(uncounted="it is not slower, and there was no time for it")
             else:
-                found = count_both(run.duel, self._a, self._b)
+                found = count_both(run.duel, *self._sides)
             run.duel = found.added_to(run.duel)
             self._on_update(self.duel())
 
@@ -375,8 +376,8 @@ class _DuelRun:
         """Return what is finished so far."""
         both = len(self._conditions) == 2
         return Duel(
-            a=self._a.prepared.side,
-            b=self._b.prepared.side,
+            a=self._sides[0].prepared.side,
+            b=self._sides[1].prepared.side,
             began=self._began.isoformat(timespec="seconds"),
             wall_s=self._spent_s,
             measured_s=self._spent_s if self._measured_s is None else self._measured_s,

@@ -28,7 +28,7 @@ from ddp_perf.launch.launcher import RankFileName, Runtime, package_directory
 # that is removed, renamed, has another type, unit or meaning, or is added without a default; and
 # with each change of the arguments of launch/server.py. A field that is added with a default needs
 # no other version: msgspec ignores what it does not know.
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

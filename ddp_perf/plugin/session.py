@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
@@ -35,7 +36,7 @@ from ddp_perf.session.measure.nights import tonight
 from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.work.session import Saving, WorkSession
+from ddp_perf.work.session import WorkSession
 from ddp_perf.work.store import WorkStore
 from ddp_perf.work.values import CountedCase
 

@@ -73,6 +73,9 @@ def make_settling(
     from ddp_perf.settle.settling import SettleRequest, Settling
 
     request = SettleRequest(
+        project=setup.project,
+        store=setup.store,
+        capacity=setup.capacity,
         budget_s=options.settle_s,
         false_alarm_rate=options.false_alarm_rate,
         cases=cases,
@@ -81,11 +84,7 @@ def make_settling(
         injections=options.injections,
     )
     return Settling(
-        request if audited is None else _blind(request, audited),
-        setup.project,
-        setup.store,
-        setup.capacity,
-        say=setup.progress.say,
+        request if audited is None else _blind(request, audited), say=setup.progress.say
     )
 
 

@@ -106,7 +106,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
             steps=tuple(row.typical_step_s for row in result.summaries[case_id]),
             structure=first_structure(measurement.launches),
             unit=measurement.launches[0].unit,
-            price_per_gpu_hour=measurement.case.price_per_gpu_hour,
+            price_per_gpu_hour=measurement.case.cost.price_per_gpu_hour,
             epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
             unusable=prevailing_disturbance(case_id, result.measurements)
             or _without_law(measurement.case.work()),

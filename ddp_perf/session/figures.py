@@ -154,12 +154,12 @@ def costs_of(
     costs = {}
     for case_id, throughput in typical.items():
         case, launches = measurements[case_id].case, measurements[case_id].launches
-        if case.price_per_gpu_hour is None:
+        if case.cost.price_per_gpu_hour is None:
             continue
         costs[case_id] = cost_of(
             world_size=case.world_size,
             throughput=throughput,
-            price_per_gpu_hour=case.price_per_gpu_hour,
+            price_per_gpu_hour=case.cost.price_per_gpu_hour,
             epoch_samples=epoch_of(case, launches[0].unit),
             single_throughput=typical.get(case.single) if case.single else None,
         )
@@ -171,5 +171,5 @@ def epoch_of(case: Case, unit: Unit) -> int | None:
 
     The suite states it, or else it follows from the published data set of the workload.
     """
-    samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
+    samples = case.cost.epoch_samples or SAMPLES.get(case.training.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
     return None if samples is None else samples * unit.per_sample

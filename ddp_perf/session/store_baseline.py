@@ -12,6 +12,7 @@ from ddp_perf.baselines.save import (
     Refused,
     Saved,
     SaveMode,
+    Saving,
     is_comparable,
     known_structure,
     merge,
@@ -181,30 +182,28 @@ def save(
     case_ids: Collection[str],
     baseline: Baseline,
     store: BaselineStore,
+    saving: Saving,
     *,
-    mode: SaveMode,
-    reason: str | None,
     refused: Mapping[str, Refused] = {},
-    patch: bytes = b"",
 ) -> SuiteResult:
-    """Store every case that ``mode`` selects and no rule refuses, and return the result with it.
+    """Store every case that ``saving`` selects and no rule refuses, and return the result with it.
 
     Nothing of a case in ``refused`` is stored, nor of one with a newer session; of others that are
-    refused, the structure is. ``baseline`` is the one before the session. ``patch`` is what the
-    code had beyond its commit: it is kept, so that the session can run again. Raises BaselineError
-    if a file cannot be written.
+    refused, the structure is. ``baseline`` is the one before the session. Raises BaselineError if a
+    file cannot be written.
     """
+    mode = saving.mode
     refused = {**_refused(result, baseline, mode, _too_late), **refused}
     refused = {case_id: why for case_id, why in refused.items() if case_id in case_ids}
     measured = _of_cases(result, set(case_ids) - refused.keys())
     result = save_structures(result, measured, baseline, store, mode=mode)
     sessions, result = _selected(result, measured, baseline, mode, refused)
     if sessions:
-        if patch and (tree := result.environment.tree) is not None:
-            store.keep_patch(tree, patch)
+        if saving.patch and (tree := result.environment.tree) is not None:
+            store.keep_patch(tree, saving.patch)
         store.update(
             baseline.accelerator,
-            lambda current: merge(current, sessions, mode=mode, reason=reason),
+            lambda current: merge(current, sessions, mode=mode, reason=saving.reason),
         )
     return result
 
@@ -423,9 +422,7 @@ def _other_machine(new: NewSession, stored: CaseBaseline) -> str | None:
     )
 
 
-def promote(
-    result: SuiteResult, store: BaselineStore, *, mode: SaveMode, reason: str | None
-) -> SuiteResult:
+def promote(result: SuiteResult, store: BaselineStore, saving: Saving) -> SuiteResult:
     """Judge a stored result again, store it, and return it with what was saved and refused.
 
     Today's baseline judges it, since sessions were stored after it was measured.
@@ -441,9 +438,8 @@ def promote(
         structures=store.load_structures(result.suite),
         elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
     )
-    stored = _refused(judged, baseline, mode, _stored_before)
-    ids = judged.measurements
-    return save(judged, ids, baseline, store, mode=mode, reason=reason, refused=stored)
+    stored = _refused(judged, baseline, saving.mode, _stored_before)
+    return save(judged, judged.measurements, baseline, store, saving, refused=stored)
 
 
 def refuse_injections(result: SuiteResult) -> None:

@@ -38,6 +38,22 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.git import CodeState
 from ddp_perf.system.variables import training_variables
 
+
+class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The means of a session to settle: its time, its error rate, its machine and today's code."""
+
+    project: Project
+    store: BaselineStore
+    capacity: Capacity
+    budget_s: float  # of the whole session; 0: nothing is launched
+    false_alarm_rate: float  # of the whole session, over both stages
+    cases: int  # of the whole session
+    state: CodeState | None  # of today's code; None: it is unknown
+    overrides: Overrides
+    injections: tuple[Injection, ...] = ()  # they slow the ranks of today's code on purpose
+    blind: bool = False  # code that did not change is launched, too: an audit hides what it did
+
+
 # The search for the commit of a red case, between the reference and today.
 
 
@@ -47,11 +63,9 @@ def is_searchable(case: Case, good: str, today: CodeState, project: Project) -> 
 
 
 def find_culprit(
+    request: SettleRequest,
     case: Case,
     good: str,
-    today: CodeState,
-    project: Project,
-    capacity: Capacity,
     environment: Environment,
     *,
     until: float,
@@ -62,10 +76,12 @@ def find_culprit(
     It searches until ``time.monotonic()`` is ``until``. The commits must be searchable. Raises
     DdpPerfError.
     """
-    line = commit_line(project.root, good, today.commit)
+    root = request.project.root
+    assert request.state is not None  # the commits are searchable
+    line = commit_line(root, good, request.state.commit)
     say(f"searching the commit after {good[:8]} that made {case.id} slower")
     opener = functools.partial(
-        open_commit, root=project.root, case_id=case.id, capacity=capacity, on_progress=say
+        open_commit, root=root, case_id=case.id, capacity=request.capacity, on_progress=say
     )
     with contextlib.closing(open_log(line, case.id, environment)) as log:
         result = find_commit(line, opener, log, until=until, on_progress=lambda text: None)
@@ -136,27 +152,12 @@ _OF_A_SUITE = 0.5  # of the time that is left, while further suites follow
 _OF_SEARCH = 1 / 3  # of a suite's time: once a case is red, the search for its commit has it
 
 
-class SettleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The means of a session to settle: its time, its error rate, and today's code."""
-
-    budget_s: float  # of the whole session; 0: nothing is launched
-    false_alarm_rate: float  # of the whole session, over both stages
-    cases: int  # of the whole session
-    state: CodeState | None  # of today's code; None: it is unknown
-    overrides: Overrides
-    injections: tuple[Injection, ...] = ()  # they slow the ranks of today's code on purpose
-    blind: bool = False  # code that did not change is launched, too: an audit hides what it did
-
-
 class Settling:
     """The second stage of one session. It launches on the machine that the session has leased."""
 
     def __init__(
         self,
         request: SettleRequest,
-        project: Project,
-        store: BaselineStore,
-        capacity: Capacity,
         *,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -164,9 +165,6 @@ class Settling:
         find: Callable[..., Culprit | None] = find_culprit,
     ) -> None:
         self._request = request
-        self._project = project
-        self._store = store
-        self._capacity = capacity
         self._say = say
         self._clock = clock
         self._sides = sides
@@ -192,8 +190,8 @@ class Settling:
         suite = SettledSuite(
             result,
             baseline,
-            self._project,
-            self._store,
+            self._request.project,
+            self._request.store,
             state=self._request.state,
             blind=self._request.blind or bool(self._request.injections),
         )
@@ -243,7 +241,7 @@ class Settling:
         today = self._request.state
         if today is None or good is None or self._request.injections:
             return False
-        return is_searchable(case, good, today, self._project)
+        return is_searchable(case, good, today, self._request.project)
 
     def _search(self, suite: SettledSuite, end: float) -> None:
         """Search the commit that made the worst red case slower, in the time that is left."""
@@ -252,14 +250,7 @@ class Settling:
             return
         try:
             culprit = self._find(
-                case,
-                good,
-                self._request.state,
-                self._project,
-                self._capacity,
-                suite.result.environment,
-                until=end,
-                say=self._say,
+                self._request, case, good, suite.result.environment, until=end, say=self._say
             )
         except DdpPerfError as error:
             self._say(f"the commit was not found: {error}")
@@ -298,12 +289,12 @@ class Settling:
         needed_s: float | None = None
         lacks_suite = False
         try:
-            with self._sides(reference, self._project, self._say) as (a, b):
+            with self._sides(reference, self._request.project, self._say) as (a, b):
                 request = DuelRequest(
                     matched=match_cases(
                         a.prepared,
                         b.prepared,
-                        self._capacity,
+                        self._request.capacity,
                         config=[self._suite_of(batch[0].case)],
                         ids=[one.case.id for one in batch],
                         overrides=self._request.overrides,
@@ -321,7 +312,7 @@ class Settling:
                     request,
                     a,
                     b,
-                    self._capacity,
+                    self._request.capacity,
                     on_update=note,
                     is_enough=lambda: is_enough(so_far),
                 )
@@ -341,9 +332,10 @@ class Settling:
         )
 
     def _suite_of(self, case: Case) -> Path:
-        file = suite_file(case.suite, self._project.suites)
+        project = self._request.project
+        file = suite_file(case.suite, project.suites)
         assert file is not None  # the case is from it
-        root, file = self._project.root.resolve(), file.resolve()
+        root, file = project.root.resolve(), file.resolve()
         return file.relative_to(root) if file.is_relative_to(root) else file
 
 

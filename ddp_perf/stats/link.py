@@ -173,11 +173,11 @@ def sent_bytes(case: Case, structure: Structure) -> float | None:
     A library may take another algorithm; a tree sends as many bytes. None: the steps differ
     (post-local SGD), or it is not known which collectives of a step are those of the hook.
     """
-    if isinstance(case.comm_hook, PostLocalSgdHook):
+    if isinstance(case.training.comm_hook, PostLocalSgdHook):
         return None
     ranks: Sequence[int] | None = [case.world_size] * len(structure.collectives)
-    if isinstance(case.comm_hook, HierarchicalHook):
-        ranks = _ranks_by_group(case, case.comm_hook, structure.collectives)
+    if isinstance(case.training.comm_hook, HierarchicalHook):
+        ranks = _ranks_by_group(case, case.training.comm_hook, structure.collectives)
     if case.replicates:  # gradients are reduced within a node, and their sums between nodes
         within, between = case.ranks_per_node, case.nodes
         ranks = [between if c.kind == "all_reduce" else within for c in structure.collectives]

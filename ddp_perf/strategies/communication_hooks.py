@@ -314,7 +314,7 @@ _HOOKS: dict[str, Callable[[Any, torch.device], Hook]] = {
 
 def build_hook(case: Case, device: torch.device) -> Hook | None:
     """Build the hook of the case, if it has one. Collective: all ranks of the group build it."""
-    options = case.comm_hook
+    options = case.training.comm_hook
     if options is None:
         return None
     if case.group_size is not None:

@@ -123,7 +123,7 @@ def units(case: Case, parts: Parts) -> Sequence[nn.Module]:
 
     Raises ConfigError if FSDP wraps blocks and the workload names none.
     """
-    if case.fsdp is None or case.fsdp.wrap == "model":
+    if case.training.fsdp is None or case.training.fsdp.wrap == "model":
         return [parts.model]
     return _blocks(parts, "fsdp.wrap: block")
 
@@ -183,7 +183,7 @@ class Fsdp(Strategy):
     """The strategy FSDP2: each unit is sharded, then the rest of the model."""
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
-        assert case.fsdp is not None  # the strategy is fsdp
+        assert case.training.fsdp is not None  # the strategy is fsdp
         dtype = compute_dtype(case.precision)
         reduce_dtype = None if dtype is None else torch.float32
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
@@ -198,10 +198,10 @@ class Fsdp(Strategy):
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
         offload = (
             CPUOffloadPolicy(pin_memory=device.type == "cuda")
-            if case.fsdp.cpu_offload
+            if case.training.fsdp.cpu_offload
             else OffloadPolicy()
         )
-        reshard = case.fsdp.reshard_after_forward
+        reshard = case.training.fsdp.reshard_after_forward
         for unit in units(case, parts):
             fully_shard(
                 unit,
@@ -210,10 +210,10 @@ class Fsdp(Strategy):
                 mp_policy=outer if unit is parts.model else policy,
                 offload_policy=offload,
             )
-        if case.fsdp.wrap == "block":  # torch keeps the rest between forward and backward
+        if case.training.fsdp.wrap == "block":  # torch keeps the rest between forward and backward
             fully_shard(parts.model, mesh=mesh, mp_policy=outer, offload_policy=offload)
         if parts.fill is not None:
-            kept_on = torch.device("cpu") if case.fsdp.cpu_offload else device
+            kept_on = torch.device("cpu") if case.training.fsdp.cpu_offload else device
             fill_model(parts.model, parts.fill, device, kept_on=kept_on)
         assert isinstance(parts.model, FSDPModule)
         self.module = parts.model
@@ -231,18 +231,18 @@ class Ddp(Strategy):
     """The strategy DDP: gradients are all-reduced bucket by bucket during the backward."""
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
-        assert case.ddp is not None  # the strategy is ddp
+        assert case.training.ddp is not None  # the strategy is ddp
         self.module: DistributedDataParallel = DistributedDataParallel(
             parts.model,
             device_ids=[device.index] if device.type == "cuda" else None,
-            bucket_cap_mb=case.ddp.bucket_cap_mb,
-            gradient_as_bucket_view=case.ddp.gradient_as_bucket_view,
-            static_graph=case.ddp.static_graph,
-            find_unused_parameters=case.ddp.find_unused_parameters,
-            **broadcast_buffers_argument(case.ddp.broadcast_buffers),
+            bucket_cap_mb=case.training.ddp.bucket_cap_mb,
+            gradient_as_bucket_view=case.training.ddp.gradient_as_bucket_view,
+            static_graph=case.training.ddp.static_graph,
+            find_unused_parameters=case.training.ddp.find_unused_parameters,
+            **broadcast_buffers_argument(case.training.ddp.broadcast_buffers),
         )
         # DDP records a static graph in the first backward of all, which must synchronise.
-        self._must_synchronise = case.ddp.static_graph
+        self._must_synchronise = case.training.ddp.static_graph
         self._hook = build_hook(case, device)
         if (hook := self._hook) is not None:
             # A lambda, since DDP compares annotations with types, and here annotations are text.
@@ -278,8 +278,8 @@ def apply_strategy(case: Case, parts: Parts, device: torch.device) -> Strategy:
     """
     if parts.fill is not None and case.strategy != "fsdp":  # which shards it before
         fill_model(parts.model, parts.fill, device, kept_on=device)
-    if case.activation_checkpointing:
+    if case.training.activation_checkpointing:
         checkpoint_blocks(parts)
-    if case.compile:
+    if case.training.compile:
         compile_units(case, parts)
     return _STRATEGIES[case.strategy](case, parts, device)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from ddp_perf.baselines.save import SaveMode
+from ddp_perf.baselines.save import Saving
 from ddp_perf.config.loading import suite_file
 from ddp_perf.config.yaml_file import line_of_key
 from ddp_perf.core.case import Case, Scalar
@@ -297,13 +297,6 @@ def _count(request: CountRequest, counter: StepCounter) -> StepWork | LaunchFail
 
 
 # A session of counting: each case is counted once, judged by what is stored, and stored.
-
-
-class Saving(msgspec.Struct, frozen=True, kw_only=True):
-    """The mode of --save-baseline, and its reason."""
-
-    mode: SaveMode
-    reason: str | None = None
 
 
 class WorkSession:

@@ -206,5 +206,5 @@ def backend_of(request: LaunchRequest) -> str:
     if case.tier == "cpu" or request.shared_gpu:  # NCCL refuses two ranks on one GPU
         return "gloo"
     # Shards in the host's memory are reduced there, which NCCL cannot do.
-    offloads = case.fsdp is not None and case.fsdp.cpu_offload
+    offloads = case.training.fsdp is not None and case.training.fsdp.cpu_offload
     return "cpu:gloo,cuda:nccl" if offloads else "nccl"

@@ -70,7 +70,7 @@ def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
     of_groups = case.group_size is not None or case.replicates
     if case.script is not None:
         of_groups = has_smaller_groups()  # it does not state which collectives are of them
-    offloaded = case.fsdp is not None and case.fsdp.cpu_offload
+    offloaded = case.training.fsdp is not None and case.training.fsdp.cpu_offload
     return not (of_groups or offloaded) and all(
         c.kind in CALLS and isinstance(getattr(torch, c.dtype, None), torch.dtype)
         for c in collectives
@@ -339,7 +339,7 @@ def probe(
 
 def drain_loaders(case: Case) -> StepPlan[None]:
     """Train on the batches that the loaders prepared while no step was running."""
-    for _ in range(_PREFETCHED * (case.data.num_workers or 0)):
+    for _ in range(_PREFETCHED * (case.training.data.num_workers or 0)):
         yield
 
 

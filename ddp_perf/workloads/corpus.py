@@ -57,9 +57,9 @@ def check_texts(cases: Iterable[Case]) -> None:
     """
     counts: dict[TextDataset, int] = {}
     for case in cases:
-        if case.data.source != "files":
+        if case.training.data.source != "files":
             continue
-        dataset: TextDataset = case.model["dataset"]  # type: ignore[assignment]  # validated
+        dataset: TextDataset = case.training.model["dataset"]  # type: ignore[assignment]  # validated
         if dataset not in counts:
             counts[dataset] = _count(dataset)
         if counts[dataset] < case.samples_per_step:

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 import msgspec
 import torch
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, with_training
 from ddp_perf.strategies.strategy import fill_model
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload, build_workload
 
 
 def comparable(case: Case) -> Case:
     """Return the case without dropout, and with a data loader that has no processes of its own."""
-    model = {**case.model, "dropout": 0.0} if "dropout" in case.model else case.model
-    loaded = case.data.num_workers is not None
-    data = msgspec.structs.replace(case.data, num_workers=0) if loaded else case.data
-    return msgspec.structs.replace(case, model=model, data=data)
+    options = case.training
+    model = {**options.model, **({"dropout": 0.0} if "dropout" in options.model else {})}
+    data = options.data
+    if data.num_workers is not None:
+        data = msgspec.structs.replace(data, num_workers=0)
+    return with_training(case, model=model, data=data)
 
 
 def parts_of_ranks(case: Case) -> list[Workload]:
@@ -32,9 +34,9 @@ def parts_of_ranks(case: Case) -> list[Workload]:
             batch_size=case.batch_size,
             rank=rank,
             world_size=case.world_size,
-            data=case.data,
+            data=case.training.data,
         )
-        parts.append(allocated(build_workload(case.workload, context, case.model)))
+        parts.append(allocated(build_workload(case.workload, context, case.training.model)))
     return parts
 
 

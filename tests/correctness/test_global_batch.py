@@ -56,8 +56,9 @@ def one_process(case, *, whole, steps=STEPS):
     They are concatenated, or with ``whole=False`` the model computes those of each rank by itself.
     Techniques change no loss of one process, so it trains once for all of a suite.
     """
-    names = ("workload", "model", "data", "world_size", "batch_size", "gradient_accumulation")
-    trained = repr([getattr(case, name) for name in names]), whole, steps
+    options = case.training
+    own = (options.model, options.data, options.gradient_accumulation)
+    trained = repr((case.workload, own, case.world_size, case.batch_size)), whole, steps
     if trained not in _losses:
         _losses[trained] = _train(case, whole=whole, steps=steps)
     return _losses[trained]
@@ -75,12 +76,12 @@ def _train(case, *, whole, steps):
     for step in range(1, steps + 1):
         optimizer.zero_grad()
         shares = []
-        for _ in range(case.gradient_accumulation):
+        for _ in range(case.training.gradient_accumulation):
             each = [next(of_rank) for of_rank in batches]
             if whole:
                 each = [tuple(torch.cat(tensors) for tensors in zip(*each, strict=True))]
             mean = torch.stack([loss(model, batch) for batch in each]).mean()
-            shares.append(mean / case.gradient_accumulation)
+            shares.append(mean / case.training.gradient_accumulation)
             shares[-1].backward()
         optimizer.step()
         losses[str(step)] = sum(share.item() for share in shares)
@@ -104,7 +105,7 @@ def tolerance_of(case):
 
 def first_lossy_step(case):
     """Return the first step with a loss that a hook changes, which sends some gradients later."""
-    start_step = getattr(case.comm_hook, "start_step", 0)
+    start_step = getattr(case.training.comm_hook, "start_step", 0)
     return start_step + 1 if start_step else STEPS + 1
 
 

@@ -10,6 +10,7 @@ import pytest
 from ddp_perf.baselines.save import known_structure
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import Overrides, load_cases
+from ddp_perf.core.case import with_training
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.session.gate.exact import compare_structure
@@ -149,8 +150,8 @@ def test_the_file_states_what_any_number_of_ranks_does(launcher, shipped, name, 
 
 def test_smaller_buckets_are_a_regression_of_the_structure(launcher):
     case = suite("cpu_quick", steps=6)[1]
-    smaller = msgspec.structs.replace(case.ddp, bucket_cap_mb=0.5)
-    case = msgspec.structs.replace(case, ddp=smaller)
+    smaller = msgspec.structs.replace(case.training.ddp, bucket_cap_mb=0.5)
+    case = with_training(case, ddp=smaller)
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
 
     outcome = launcher.launch(LaunchRequest(case=case, round=0))

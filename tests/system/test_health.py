@@ -84,7 +84,7 @@ def step_of(case, card):
     if case.collective is not None:
         moved = case.collective.calls * case.collective.payload
         return moved * bus_factor("all_reduce", case.world_size) / card.link, None
-    width, layers = case.model["hidden_dim"], case.model["num_layers"]
+    width, layers = case.training.model["hidden_dim"], case.training.model["num_layers"]
     if case.batch_size == 1:  # the memory
         return (24 * layers - 4) * width**2 / card.memory, None
     flops = (3 * layers - 1) * 2 * case.batch_size * width**2

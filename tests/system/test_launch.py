@@ -76,7 +76,7 @@ def _busy_neighbours(cores):
 
 def test_a_launch_reports_contention_for_its_cores(launcher, request_of):
     sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
-    request = request_of("mlp", sizes, batch_sizes=[128], steps=150)
+    request = request_of("mlp", sizes, batch_sizes=[128], steps=80)
     launcher.runtime(request.case)  # imports torch before the busy processes start
 
     with _busy_neighbours(sorted(os.sched_getaffinity(0))[:2]):

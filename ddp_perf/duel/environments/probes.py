@@ -120,11 +120,10 @@ class Prober:
         plan: PairedPlan,
         open_launcher: Callable[[PreparedSide], Launcher],
         directory: Path,
-        until: float,
     ) -> None:
         self.metric = STEP_TIME.name
         self._side, self._case, self._factors, self._plan = side, case, factors, plan
-        self._open, self._directory, self._until = open_launcher, directory, until
+        self._open, self._directory = open_launcher, directory
         self._order = random.Random()
         self._hybrids = 0
         self._base = contextlib.ExitStack()  # closes the launcher of A with what is known
@@ -152,8 +151,11 @@ class Prober:
             wall, cpu = ([lv[name] for lv in levels] for name in (STEP_TIME.name, CPU_TIME.name))
             self.metric = choose_yardstick(wall, cpu).metric
 
-    def probe(self, known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
-        """Return the effect of ``moved``. Raises OutOfTimeError, and SideError if A fails."""
+    def probe(self, known: Sequence[Factor], moved: Sequence[Factor], *, until: float) -> Probe:
+        """Return the effect of ``moved``.
+
+        Raises OutOfTimeError once ``time.monotonic()`` is ``until``, and SideError if A fails.
+        """
         began = time.monotonic()
         both = taken_along([*known, *moved], self._factors)
         logs: list[float] = []
@@ -167,7 +169,7 @@ class Prober:
             except LaunchError as error:
                 failure = str(error)
             while failure is None and (verdict is None or not _is_decided(verdict, self._plan)):
-                if time.monotonic() >= self._until:
+                if time.monotonic() >= until:
                     raise OutOfTimeError
                 outcomes = launch_turns([base, hybrid], block=len(logs), order=self._order)
                 failure = self._paired(outcomes, logs)

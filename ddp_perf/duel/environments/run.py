@@ -229,7 +229,6 @@ class EnvironmentRun:
                 plan=self.plan,
                 open_launcher=open_launcher,
                 directory=Path(directory),
-                until=until,
             )
             stack.enter_context(contextlib.closing(prober))
             log = self._log
@@ -241,7 +240,7 @@ class EnvironmentRun:
             def probe(known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
                 with contextlib.suppress(OutOfTimeError):
                     return log.recall(known, moved)
-                log.append(prober.probe(known, moved))
+                log.append(prober.probe(known, moved, until=until))
                 on_probe(len(log.probes))
                 return log.probes[-1]
 

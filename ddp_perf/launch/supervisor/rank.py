@@ -43,7 +43,6 @@ class SupervisedRank(abc.ABC):
         recorder: Connection,
         began: float,
     ) -> None:
-        self.rank = files.rank
         self.files = files
         self.reports = reports
         self.recorder = recorder
@@ -57,6 +56,10 @@ class SupervisedRank(abc.ABC):
         self._reaped_s = REAPED_S[tier]
         self._gone = False
         self._last_progress = began
+
+    @property
+    def rank(self) -> int:
+        return self.files.rank
 
     @property
     @abc.abstractmethod

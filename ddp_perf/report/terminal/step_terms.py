@@ -78,7 +78,9 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         strategy=structure.strategy if case.script is not None else case.strategy,
         hook=_hook(case, rank),
         accumulation=(
-            rank.script.micro_steps[1] if rank.script is not None else case.gradient_accumulation
+            rank.script.micro_steps[1]
+            if rank.script is not None
+            else case.training.gradient_accumulation
         ),
         keeps_global_batch=_keeps_global_batch(result, case),
         ranks=case.world_size,
@@ -87,7 +89,7 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         message_bytes=[collective.bytes for collective in structure.collectives],
         peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in rows),
         gpu_memory=result.environment.gpu_memory,
-        loads_data=case.script is not None or case.data.num_workers is not None,
+        loads_data=case.script is not None or case.training.data.num_workers is not None,
         cores_share=utilisation_figures(measurement.launches).cores_share,
     )
 
@@ -102,8 +104,8 @@ def _keeps_global_batch(result: SuiteResult, case: Case) -> bool:
 
 def _hook(case: Case, rank: RankResult) -> str | None:
     """Return the communication hook that the suite states, or that DDP logged in a script."""
-    if case.comm_hook is not None:
-        return case.comm_hook.kind
+    if case.training.comm_hook is not None:
+        return case.training.comm_hook.kind
     logged = rank.ddp_logging.get("comm_hook") if case.script is not None else None
     return str(logged) if logged else None
 

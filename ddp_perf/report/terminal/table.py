@@ -547,7 +547,7 @@ def _waiting(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]
 def _costs(result: SuiteResult) -> str:
     names = short_names(result.measurements)
     first = result.measurements[next(iter(result.costs))]
-    price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
+    price, unit = first.case.cost.price_per_gpu_hour, first.launches[0].unit.name
     shown = []
     for case_id, cost in result.costs.items():
         epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""

@@ -182,7 +182,7 @@ def _not_compared(
     launches: Sequence[LaunchResult], case: Case, stored: CaseBaseline, torch: str
 ) -> str | None:
     """Return why the FLOPs of a step cannot be compared with the stored ones, or None."""
-    if case.compile:
+    if case.training.compile:
         return "a compiler replaces the operators"
     if not all(launch.ranks[0].one_batch for launch in launches):
         if case.script is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from ddp_perf.baselines.save import Refused, SaveMode, refusal
+import msgspec
+
+from ddp_perf.baselines.save import Refused, Saving, refusal
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -30,18 +32,24 @@ def cases_to_launch_again(
     case_ids: Collection[str],
     baseline: Baseline,
     *,
-    mode: SaveMode,
-    budget_s: float,
+    refused: Collection[str],
+    policy: Policy,
 ) -> list[Case]:
-    """Return the cases that cannot be stored yet and have the budget for further launches."""
+    """Return the cases that cannot be stored yet and have the budget for further launches.
+
+    None of the ``refused`` is among them.
+    """
+    mode = policy.save_mode
+    assert mode is not None
     return [
         new.case
         for new in new_sessions(result)
         if new.case.id in case_ids
+        and new.case.id not in refused
         and not not_wanted(new, baseline.cases.get(new.case.id), mode)
         and not refusal(new)
         and _lacks(result, new.case.id, reasons_to_leave_out(new, result, mode))
-        and _is_affordable(result, new.case, budget_s)
+        and _is_affordable(result, new.case, policy.budget_s)
     ]
 
 
@@ -191,13 +199,13 @@ def in_second_stage(
     return newest
 
 
-def store_improvements(result: SuiteResult, save: Callable[..., SuiteResult]) -> SuiteResult:
-    """Make the settled improvements the levels of their cases, so that losing one is red.
-
-    ``save`` takes the case ids, and the mode and reason of what is stored.
-    """
+def store_improvements(
+    result: SuiteResult, saving: Saving, keep: Callable[..., SuiteResult]
+) -> SuiteResult:
+    """Make the settled improvements the levels of their cases, so that losing one is red."""
     for case_id, reason in _improvements(result):
-        result = save(result, [case_id], mode="accept", reason=reason)
+        accepting = msgspec.structs.replace(saving, mode="accept", reason=reason)
+        result = keep(result, [case_id], saving=accepting)
     return result
 
 

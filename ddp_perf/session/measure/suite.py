@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
@@ -138,14 +139,13 @@ def run_suite(
             elsewhere=elsewhere,
             reported=result.reported,
         )
-        keep = functools.partial(
-            save,
-            baseline=baseline,
-            store=store,
+        saving = Saving(
             mode=request.policy.save_mode or "missing",
             reason=request.policy.reason,
-            refused=refused,
             patch=code.state.patch if code.state is not None else b"",
+        )
+        keep = functools.partial(
+            save, baseline=baseline, store=store, saving=saving, refused=refused
         )
         with _kept_if_ended(result, request, context, on_partial, keep) as note:
             result = _measured_and_judged(result, plan, request, context, bench, note)
@@ -156,9 +156,12 @@ def run_suite(
         )
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode == "append" and request.policy.accept_improvements:
-            result = store_improvements(result, keep)
+            result = store_improvements(result, saving, keep)
         if request.policy.save_mode is not None:
-            result = _saved(result, request, baseline, refused, bench, on_partial, keep)
+            find = functools.partial(
+                cases_to_launch_again, baseline=baseline, refused=refused, policy=request.policy
+            )
+            result = _saved(result, request, bench, on_partial, find, keep)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -262,21 +265,16 @@ def _with_elsewhere(result: SuiteResult, on_other: Mapping[str, Measurement]) ->
 def _saved(
     result: SuiteResult,
     request: SuiteRequest,
-    baseline: Baseline,
-    refused: Collection[str],
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
+    find: Callable[[SuiteResult, Collection[str]], list[Case]],
     keep: Callable[[SuiteResult, Collection[str]], SuiteResult],
 ) -> SuiteResult:
-    """Store what can be stored now; then launch the other cases again, and store them."""
+    """Store what can be stored now; then launch the cases that ``find`` finds, and store them."""
     mode = request.policy.save_mode
-    assert mode is not None
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
     wanted = [case_id for case_id in wanted if case_id not in result.saved]
-    find = functools.partial(
-        cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
-    )
-    again = find(result, [case_id for case_id in wanted if case_id not in refused])
+    again = find(result, wanted)
     later = {case.id for case in again}
     result = keep(result, [case_id for case_id in wanted if case_id not in later])
     on_partial(result)

@@ -9,7 +9,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, with_training
 from ddp_perf.core.launch import Placement
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.system.host.control_group import memory_limit
@@ -59,7 +59,7 @@ def count_step(request: CountRequest, heartbeats: Heartbeats) -> StepWork:
         recording = record_step(trainer, makers=makers, import_paths=request.import_paths)
         work = follow_plan(recording, trainer.step)
         del trainer  # the last reference to DDP must not outlive the group
-    if request.case.compile or compiles_by_itself():
+    if request.case.training.compile or compiles_by_itself():
         work = _with_compilation(work, request, heartbeats)
     dist.destroy_process_group()
     return msgspec.structs.replace(work, computed=request.compute)
@@ -76,7 +76,7 @@ def limit_memory() -> None:
 
 def _with_compilation(work: StepWork, request: CountRequest, heartbeats: Heartbeats) -> StepWork:
     """Return the work with what torch.compile captures of the first steps of another trainer."""
-    case = msgspec.structs.replace(_counted(request.case), compile=request.case.compile)
+    case = with_training(_counted(request.case), compile=request.case.training.compile)
     computes = request.compute or not captures_under_modes()
     with contextlib.nullcontext() if computes else CapturedDryRun():
         trainer = Trainer(case, lone_context(request.rank, heartbeats))
@@ -87,10 +87,11 @@ def _with_compilation(work: StepWork, request: CountRequest, heartbeats: Heartbe
 
 def _counted(case: Case) -> Case:
     """Return the case as it is counted: eager, on a CPU."""
-    data = case.data
+    data = case.training.data
     if data.num_workers is not None:
         data = msgspec.structs.replace(data, num_workers=0)
-    return msgspec.structs.replace(case, tier="cpu", data=data, compile=False)
+    eager = with_training(case, data=data, compile=False)
+    return msgspec.structs.replace(eager, tier="cpu")
 
 
 def lone_context(rank: int, heartbeats: Heartbeats) -> RankContext:

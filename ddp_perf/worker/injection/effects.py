@@ -18,7 +18,7 @@ from torch.distributed import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, with_training
 from ddp_perf.core.injection import KINDS, Injection, Kind
 from ddp_perf.torch_compat.internals import occupy_gpu, unseen_by_modes
 from ddp_perf.worker.counting.structure import SETTLED_AFTER
@@ -252,9 +252,11 @@ class _SmallBuckets(Effect):
     """Smaller DDP buckets. DDP uses a given size for the first bucket, too."""
 
     def change_case(self, case: Case) -> Case:
-        assert case.ddp is not None  # small-buckets applies to DDP only
-        ddp = msgspec.structs.replace(case.ddp, bucket_cap_mb=self.injection.amount / 2**20)
-        return msgspec.structs.replace(case, ddp=ddp)
+        assert case.training.ddp is not None  # small-buckets applies to DDP only
+        size_mb = self.injection.amount / 2**20
+        return with_training(
+            case, ddp=msgspec.structs.replace(case.training.ddp, bucket_cap_mb=size_mb)
+        )
 
 
 class _NoOverlap(Effect):

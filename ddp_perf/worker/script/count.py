@@ -85,16 +85,9 @@ def lone_groups(rank: int, world_size: int) -> Iterator[None]:
         yield
 
 
-def _make_lone_group(
-    make: Callable[..., Any],
-    size: int,
-    own: int,
-    ranks: Any,
-    backend: object,
-    *args: Any,
-    **kw: Any,
-) -> Any:
-    return make(size, own, ranks, LONE, *args, **{**kw, "device_id": None})
+def _make_lone_group(make: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+    size, own, ranks, _backend, *others = args
+    return make(size, own, ranks, LONE, *others, **{**kw, "device_id": None})
 
 
 def _broadcast_own(

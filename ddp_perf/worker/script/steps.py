@@ -28,11 +28,11 @@ from ddp_perf.core.strategy import Strategy
 from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ScriptError
 from ddp_perf.torch_compat.internals import default_store
-from ddp_perf.worker.report import Heartbeats, Phase
+from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script import refusals
 from ddp_perf.worker.script.hooks import TorchEvents, function_of, patched
 from ddp_perf.worker.script.refusals import ended_apart
-from ddp_perf.worker.steps.protocol import StepPlan, StepsEndedError
+from ddp_perf.worker.steps.protocol import ObservedSteps, StepPlan, StepsEndedError
 
 # The end of a script on all ranks: further collectives need every rank, at the same step.
 
@@ -218,11 +218,61 @@ def _changed_settings() -> Iterator[None]:
 # to the next step that it needs, and the script goes on. Nothing of the script is edited.
 
 
+class SteppedOptimizers:
+    """The optimizers that stepped, in this order. There may be one for each parameter."""
+
+    def __init__(self) -> None:
+        self.first: Callable[[], Optimizer | None] = _none  # it ends the steps
+        self._all: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
+
+    def alive(self) -> list[Optimizer]:
+        return list(self._all)
+
+    def note(self, optimizer: Optimizer) -> None:
+        self._all[optimizer] = None
+
+    def is_first(self, optimizer: Optimizer) -> bool:
+        """Return whether it ends the steps. If the optimizer that did is gone, it replaces that."""
+        if self.first() is None:
+            self.first = weakref.ref(optimizer)
+        return self.first() is optimizer
+
+
+def _none() -> None:
+    """Return no optimizer: none has stepped."""
+
+
+class _SeenSteps:
+    """The facts about the steps since they were last read."""
+
+    def __init__(self) -> None:
+        self.steps_at = ""  # the line that ended the first step
+        self.backwards = 0  # of the step that is going on
+        self.skipped = 0
+        self._micro_steps: list[int] = []  # of each step
+
+    def end_step(self) -> None:
+        self._micro_steps.append(self.backwards)
+        self.backwards = 0
+
+    def facts(self, *, optimizers: int) -> ScriptFacts:
+        """Return the facts, and begin anew."""
+        seen = self._micro_steps or [0]
+        facts = ScriptFacts(
+            steps_at=self.steps_at,
+            micro_steps=(min(seen), max(seen)),
+            optimizers=optimizers,
+            skipped=self.skipped,
+        )
+        self._micro_steps, self.skipped = [], 0
+        return facts
+
+
 T = TypeVar("T")
 End = Callable[[Callable[[], T]], NoReturn]
 
 
-class ScriptSteps(Generic[T]):
+class ScriptSteps(ObservedSteps, Generic[T]):
     """The steps of a script on one rank, and the plan that measures them.
 
     ``plan`` begins after the first step, and needs ``needed`` steps in all; ``short`` returns the
@@ -244,26 +294,16 @@ class ScriptSteps(Generic[T]):
         needed: int,
         short: Callable[[Case, str, int, str, int], ScriptError] = refusals.too_few_steps,
     ) -> None:
-        assert case.script is not None  # that is what is measured
+        super().__init__(rank, heartbeats)
         self.done = 0  # steps, with those that a GradScaler skipped
         self._case = case
-        self._rank = rank
-        self._heartbeats = heartbeats
         # Makes the GPU that is trained on the current one, as soon as that is known.
         self.own_device: AbstractContextManager[object] = contextlib.nullcontext()
         self._needed, self._short = needed, short
-        self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
         self._fork_mark = ForkMark()  # set in a worker of a DataLoader, for example
-        self._first: Callable[[], Optimizer | None] = _none  # the first one that stepped
-        # Those that stepped, in this order. There may be one for each parameter.
-        self._optimizers: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
-        self._steps_at = ""
+        self._optimizers = SteppedOptimizers()
+        self._seen = _SeenSteps()
         self._stepped_in_backward = ""  # the line; empty: not since the last step
-        self._backwards = 0  # since the last step
-        self._micro_steps: list[int] = []  # of each step since the last reading of the facts
-        self._skipped = 0
-        self._on_phase: Callable[[str], None] = _ignore
-        self._on_loss: Callable[[torch.Tensor], None] = _ignore
         self._acts_before_batch: list[Callable[[], object]] = []  # injected
         self._acts_before_backward: list[Callable[[torch.Tensor], object]] = []
         self._in_data = False  # whether the time until the next forward is spent on the batch
@@ -287,7 +327,7 @@ class ScriptSteps(Generic[T]):
     @functools.cached_property
     def module(self) -> nn.Module:
         """The trained module. It is looked for once all optimizers have stepped."""
-        return trained_module(self._alive())
+        return trained_module(self._optimizers.alive())
 
     @functools.cached_property
     def strategy(self) -> Strategy:
@@ -295,29 +335,13 @@ class ScriptSteps(Generic[T]):
 
     def used_gpu(self) -> torch.device:
         """Return the GPU that is trained on. After its next step the plan has it as its device."""
-        device = gpu_of(self._first())
+        device = gpu_of(self._optimizers.first())
         self.own_device = torch.cuda.device(device)
         return device
 
-    def beat(self) -> None:
-        """Report to the supervisor that this rank makes progress."""
-        self._heartbeats.beat(self._rank)
-
-    def enter(self, phase: Phase) -> None:
-        """Report to the supervisor that a phase begins."""
-        self._heartbeats.enter(self._rank, phase)
-
     def facts(self) -> ScriptFacts:
         """Return the facts about the steps since the last call, or about all of them."""
-        seen = self._micro_steps or [0]
-        facts = ScriptFacts(
-            steps_at=self._steps_at,
-            micro_steps=(min(seen), max(seen)),
-            optimizers=len(self._alive()),
-            skipped=self._skipped,
-        )
-        self._micro_steps, self._skipped = [], 0
-        return facts
+        return self._seen.facts(optimizers=len(self._optimizers.alive()))
 
     @contextlib.contextmanager
     def observe(
@@ -330,15 +354,13 @@ class ScriptSteps(Generic[T]):
         A forward is observed at the trained module. What is between two of its micro-steps counts
         as data, and what is between the last backward and the end of the step as optimizer.
         """
-        before = self._on_phase, self._on_loss
-        self._on_phase, self._on_loss = on_phase, on_loss or _ignore
-        self._in_data = True
-        hook = self.module.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
-        try:
-            yield
-        finally:
-            hook.remove()
-            self._on_phase, self._on_loss = before
+        with super().observe(on_phase, on_loss):
+            self._in_data = True
+            hook = self.module.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
+            try:
+                yield
+            finally:
+                hook.remove()
 
     def settle(self, steps: int) -> StepPlan[None]:
         """Go on until at least ``steps`` are done: see ``Training.settle``. Each is a full one."""
@@ -370,12 +392,12 @@ class ScriptSteps(Generic[T]):
     def before_backward(self, loss: torch.Tensor | None) -> None:
         if self._stepped_in_backward and self._by_optimizer and not self._fork_mark.is_fork:
             self._refuse(refusals.steps_in_backward(self._case, self._stepped_in_backward))
-        if self._backwards == 0:
+        if self._seen.backwards == 0:
             self.beat()
-        self._backwards += 1
+        self._seen.backwards += 1
         if loss is not None:
             self._on_loss(loss)
-            for act in self._acts_before_backward if self._backwards == 1 else ():
+            for act in self._acts_before_backward if self._seen.backwards == 1 else ():
                 act(loss)
         self._on_phase("forward")
 
@@ -386,22 +408,24 @@ class ScriptSteps(Generic[T]):
     def after_optimizer(self, optimizer: Optimizer, *, in_backward: bool) -> None:
         if self._fork_mark.is_fork:
             self._refuse(refusals.own_ranks(self._case, line_here()))
-        if optimizer is not self._first():
-            self._note(optimizer)
+        if optimizer is not self._optimizers.first():
+            self._optimizers.note(optimizer)
         if in_backward:
             self._stepped_in_backward = self._stepped_in_backward or line_here()
         elif not self._by_optimizer:
             return
-        elif self._is_first(optimizer):
+        elif self._optimizers.is_first(optimizer):
             self._end_step()
         else:
             self._on_phase("optimizer")
 
     def after_skip(self, optimizer: Optimizer) -> None:
         """Take a step that the scaler skips as a step: its forward and backward were run."""
-        if self._by_optimizer and self._is_first(optimizer) and not self._fork_mark.is_fork:
-            self._note(optimizer)
-            self._skipped += 1
+        if self._fork_mark.is_fork or not self._by_optimizer:
+            return
+        if self._optimizers.is_first(optimizer):
+            self._optimizers.note(optimizer)
+            self._seen.skipped += 1
             self._end_step()
 
     def before_end_of_group(self) -> None:
@@ -419,6 +443,12 @@ class ScriptSteps(Generic[T]):
     def before_own_ranks(self) -> None:
         if not self._fork_mark.is_fork:
             self._refuse(refusals.own_ranks(self._case, line_here()))
+
+    @property
+    def _by_optimizer(self) -> bool:
+        """True if the first optimizer ends the steps, and no function of the script."""
+        script = self._case.script
+        return script is not None and script.steps_by == BY_OPTIMIZER
 
     @contextlib.contextmanager
     def _function_observed(self) -> Iterator[None]:
@@ -441,24 +471,11 @@ class ScriptSteps(Generic[T]):
             self._in_data = False
             self._on_phase("data")
 
-    def _alive(self) -> list[Optimizer]:
-        return list(self._optimizers)
-
-    def _note(self, optimizer: Optimizer) -> None:
-        self._optimizers[optimizer] = None
-
-    def _is_first(self, optimizer: Optimizer) -> bool:
-        """Return whether it ends the steps. If the optimizer that did is gone, it replaces that."""
-        if self._first() is None:
-            self._first = weakref.ref(optimizer)
-        return self._first() is optimizer
-
     def _end_step(self) -> None:
-        if not self._backwards:
+        if not self._seen.backwards:
             self.beat()  # BEATS_PER_STEP
         self.done += 1
-        self._micro_steps.append(self._backwards)
-        self._backwards = 0
+        self._seen.end_step()
         self._stepped_in_backward = ""
         self.beat()
         self._on_phase("optimizer")
@@ -472,7 +489,7 @@ class ScriptSteps(Generic[T]):
         work: Callable[[], T]
         try:
             if self.done == 1:
-                self._steps_at = line_here()
+                self._seen.steps_at = line_here()
                 self._check_group()
             with own_settings(), self.own_device:
                 next(self._plan)
@@ -496,7 +513,7 @@ class ScriptSteps(Generic[T]):
             if dist.get_world_size() != ranks:
                 raise refusals.other_group(self._case, dist.get_world_size())
         elif ranks > 1:
-            raise refusals.no_group(self._case, self._steps_at)
+            raise refusals.no_group(self._case, self._seen.steps_at)
         else:  # what measures calls collectives, which need a group
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
@@ -511,13 +528,13 @@ class ScriptSteps(Generic[T]):
         case = self._case
         if self.done == 0:
             raise refusals.no_step(case, how)
-        short = self._short(case, how, self.done, self._steps_at, self._needed)
+        short = self._short(case, how, self.done, self._seen.steps_at, self._needed)
         if self.done < self._needed:
             raise short
         if not dist.is_initialized():
             raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
         try:
-            await_other_ends(case, self._rank, how, self.done)
+            await_other_ends(case, self.rank, how, self.done)
         except AttributeError as error:  # this torch has no such store
             return self._finish_after(error, error)
         try:
@@ -565,17 +582,9 @@ def _keep_gradients(module: nn.Module, arguments: Any) -> None:
     module.require_backward_grad_sync = False
 
 
-def _none() -> None:
-    """Return no optimizer: none has stepped."""
-
-
 def _return(result: T) -> T:
     return result
 
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def _ignore(observed: object) -> None:
-    """Ignore a phase or a loss: only steps after the timed ones are observed."""

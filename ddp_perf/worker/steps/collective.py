@@ -17,13 +17,12 @@ from ddp_perf.core.subject import FLOAT32, CollectiveStep, size_text
 from ddp_perf.errors import CollectiveError
 from ddp_perf.torch_compat import all_gather, reduce_scatter
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.report import Phase
-from ddp_perf.worker.steps.protocol import StepFacts, StepPlan
+from ddp_perf.worker.steps.protocol import ReportingSteps, StepFacts, StepPlan
 
 _PERIOD = 1021  # a prime: no algorithm has chunks of this length, so exchanged chunks are noticed
 
 
-class CollectiveSteps:
+class CollectiveSteps(ReportingSteps):
     """The calls of a collective on one rank.
 
     Building and examining them raises CollectiveError if a result is wrong.
@@ -32,16 +31,15 @@ class CollectiveSteps:
     collects_garbage = False
 
     def __init__(self, step: CollectiveStep, context: RankContext) -> None:
+        super().__init__(context.rank, context.heartbeats)
         self._step = step
         # Throughput is the algorithm bandwidth (algbw of nccl-tests) in bytes a second.
         self.unit = Unit(name="bytes", per_sample=step.payload)
-        self._rank = context.rank
-        self._heartbeats = context.heartbeats
         self._world_size = dist.get_world_size()
         # The payload, and the share of it that this rank sends or receives.
         self._whole = torch.zeros(step.payload // FLOAT32, device=context.device)
         self._shares = self._whole.chunk(self._world_size)  # views: one for each rank
-        self._own = torch.zeros_like(self._shares[self._rank])
+        self._own = torch.zeros_like(self._shares[self.rank])
         self._call = functools.partial(CALLS[step.kind], self._whole, self._own)
         self._check()
 
@@ -50,12 +48,6 @@ class CollectiveSteps:
         for _ in range(self._step.calls):
             self._call()
         self.beat()
-
-    def beat(self) -> None:
-        self._heartbeats.beat(self._rank)
-
-    def enter(self, phase: Phase) -> None:
-        self._heartbeats.enter(self._rank, phase)
 
     def examine(self) -> StepPlan[StepFacts]:
         """Check the result once more, without a step. Raises CollectiveError if it is wrong."""
@@ -68,8 +60,8 @@ class CollectiveSteps:
 
         Raises CollectiveError if the result is not the expected one.
         """
-        self._whole.copy_(self._values(self._rank))
-        self._own.copy_(self._shares[self._rank])
+        self._whole.copy_(self._values(self.rank))
+        self._own.copy_(self._shares[self.rank])
         if self._step.kind == "all_gather":
             self._whole.zero_()
         self._call()
@@ -97,7 +89,7 @@ class CollectiveSteps:
         # Rank r adds r to rank 0's values.
         total = self._values(0) * self._world_size + sum(ranks)
         scatters = self._step.kind == "reduce_scatter"
-        return total.chunk(self._world_size)[self._rank] if scatters else total
+        return total.chunk(self._world_size)[self.rank] if scatters else total
 
     def _compare(self, result: torch.Tensor, expected: torch.Tensor) -> None:
         wrong = result != expected  # NaN differs from everything

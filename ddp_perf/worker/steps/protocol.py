@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from torch import nn
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import ScriptFacts, Structure, Unit
 from ddp_perf.core.strategy import Strategy
-from ddp_perf.worker.report import Phase
+from ddp_perf.worker.report import Heartbeats, Phase
 
 # Plans of steps: generators that yield once for each step that they need.
 #
@@ -131,6 +131,52 @@ class Training(Steps, Protocol):
         The parameters differ by rank from then on. Only DDP can do it.
         """
         ...
+
+
+# What the steps of a case report: a rank's progress, and the phases of an observed step.
+
+
+class ReportingSteps:
+    """Steps that report the progress of their rank to the supervisor."""
+
+    def __init__(self, rank: int, heartbeats: Heartbeats) -> None:
+        self.rank = rank
+        self._heartbeats = heartbeats
+
+    def beat(self) -> None:
+        """Report that this rank makes progress."""
+        self._heartbeats.beat(self.rank)
+
+    def enter(self, phase: Phase) -> None:
+        """Report that a phase begins."""
+        self._heartbeats.enter(self.rank, phase)
+
+
+class ObservedSteps(ReportingSteps):
+    """Steps whose phases and losses can be observed; nobody observes timed ones."""
+
+    def __init__(self, rank: int, heartbeats: Heartbeats) -> None:
+        super().__init__(rank, heartbeats)
+        self._on_phase: Callable[[str], None] = _ignore
+        self._on_loss: Callable[[torch.Tensor], None] = _ignore
+
+    @contextlib.contextmanager
+    def observe(
+        self,
+        on_phase: Callable[[str], None],
+        on_loss: Callable[[torch.Tensor], None] | None = None,
+    ) -> Iterator[None]:
+        """Observe the phases of the steps: see ``Training.observe``."""
+        before = self._on_phase, self._on_loss
+        self._on_phase, self._on_loss = on_phase, on_loss or _ignore
+        try:
+            yield
+        finally:
+            self._on_phase, self._on_loss = before
+
+
+def _ignore(observed: object) -> None:
+    """Ignore a phase or a loss."""
 
 
 # The seeds of a rank's generators of random numbers.

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch import Unit
+from ddp_perf.core.strategy import Strategy as StrategyName
 from ddp_perf.errors import LaunchError
 from ddp_perf.strategies.strategy import Fill, Parts, apply_strategy, autocast, grad_scaler
 from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.report import Phase
-from ddp_perf.worker.steps.protocol import StepPlan, follow_plan, seed_all
+from ddp_perf.worker.steps.protocol import ObservedSteps, StepPlan, follow_plan, seed_all
 from ddp_perf.workloads.workload import Batch, BuildContext, build_workload
 
 # The forward and backward of a step as one CUDA graph, which the host launches as a whole.
@@ -41,7 +42,7 @@ def graph_stream(case: Case, device: torch.device) -> AbstractContextManager[obj
 
 def is_captured(case: Case, device: torch.device) -> bool:
     """Return whether the step is captured. A gpu case that is counted on a CPU is not."""
-    return case.cuda_graphs and device.type == "cuda"
+    return case.training.cuda_graphs and device.type == "cuda"
 
 
 def capture_graph(gradients: Callable[[], None]) -> Callable[[], None]:
@@ -76,6 +77,7 @@ class Losses:
     def __init__(self, *, last: int = _LAST) -> None:
         """Keep none after step ``last``."""
         self._last = last
+        self.type = torch.float64  # until the first loss
         self._micro_steps: list[torch.Tensor] = []
         self._kept: dict[int, torch.Tensor] = {}
 
@@ -86,6 +88,7 @@ class Losses:
     def add(self, loss: torch.Tensor) -> None:
         """Add a micro-step's share of the loss, before any scaling for half precision."""
         self._micro_steps.append(loss.detach())
+        self.type = loss.dtype
 
     def end_step(self, number: int) -> None:
         """Keep the loss of the step if its number is a power of two up to 32.
@@ -109,7 +112,7 @@ Loss = Callable[[nn.Module, Batch], torch.Tensor]
 _LAST_BITS = 1e-6  # relative: some units in the last place of float32
 
 
-class Trainer:
+class Trainer(ObservedSteps):
     """The training iteration of a case on one rank: what the timed loop calls."""
 
     # A collection takes milliseconds, in a step of one rank or of another.
@@ -117,52 +120,63 @@ class Trainer:
 
     def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
         """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
+        super().__init__(context.rank, context.heartbeats)
+        self._case = case
         device = context.device
         seed_all()
         set_tf32(case.precision == "tf32")
         assert case.batch_size is not None  # the case trains
-        torch.backends.cudnn.benchmark = case.cudnn_benchmark
+        torch.backends.cudnn.benchmark = case.training.cudnn_benchmark
         build_context = BuildContext(
             device=device,
             batch_size=case.batch_size,
             rank=context.rank,
             world_size=case.world_size,
-            data=case.data,
+            data=case.training.data,
         )
-        workload = build_workload(case.workload, build_context, case.model)
+        workload = build_workload(case.workload, build_context, case.training.model)
         fill = workload.fill
         if nudged and fill is None:
             _nudge(_trained(workload.model))
         elif nudged and fill is not None:
             fill = _nudging(fill, workload.model)
-        self.strategy = case.strategy
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks, fill=fill), device
         )
         self.module = self._strategy.module
+        self._workload = workload
         batch = workload.batch
-        self.one_batch = isinstance(batch, tuple)
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
-        self.unit = workload.unit
         self._loss: Loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
         self._autocast = autocast(case, device)
         self._scaler = grad_scaler(case, device)
-        self.micro_steps = case.gradient_accumulation
         self._replay: Callable[[], None] | None = None  # the replay of a CUDA graph; None: eager
-        self._on_phase: Callable[[str], None] = _ignore
-        self._on_loss: Callable[[torch.Tensor], None] = _ignore
-        self._heartbeats = context.heartbeats
-        self._rank = context.rank
         self._steps = 0
         self._synchronises = True
         self.losses = Losses()
-        self._loss_type = torch.float64  # until the first step
+
+    @property
+    def strategy(self) -> StrategyName:
+        return self._case.strategy
+
+    @property
+    def micro_steps(self) -> int:
+        return self._case.training.gradient_accumulation
+
+    @property
+    def unit(self) -> Unit:
+        return self._workload.unit
+
+    @property
+    def one_batch(self) -> bool:
+        """True if the workload trains on the same batch in each step."""
+        return isinstance(self._workload.batch, tuple)
 
     @property
     def loss_unit(self) -> float:
         """The relative unit of the coarsest type of the trained parameters and the loss."""
-        types = {self._loss_type, *(parameter.dtype for parameter in _trained(self.module))}
+        types = {self.losses.type, *(parameter.dtype for parameter in _trained(self.module))}
         return max(torch.finfo(one).eps for one in types)
 
     def step(self) -> None:
@@ -187,20 +201,6 @@ class Trainer:
     def wrap_batches(self, wrap: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
         """Replace the batches of all later steps by ``wrap(batches)``."""
         self._batches = wrap(self._batches)
-
-    @contextlib.contextmanager
-    def observe(
-        self,
-        on_phase: Callable[[str], None],
-        on_loss: Callable[[torch.Tensor], None] | None = None,
-    ) -> Iterator[None]:
-        """Observe the phases of the steps: see ``Training.observe``."""
-        before = self._on_phase, self._on_loss
-        self._on_phase, self._on_loss = on_phase, on_loss or _ignore
-        try:
-            yield
-        finally:
-            self._on_phase, self._on_loss = before
 
     @contextlib.contextmanager
     def unsynchronised(self) -> Iterator[None]:
@@ -242,7 +242,6 @@ class Trainer:
                 with self._autocast:
                     loss = self._share(self._loss(self.module, batch))
                 self.losses.add(loss)
-                self._loss_type = loss.dtype
                 if last:
                     self.beat()
                 self._on_loss(loss)
@@ -259,14 +258,6 @@ class Trainer:
         """Go on until all ranks have the same parameters: hooks may average them now and then."""
         while self._steps and not self._strategy.is_full_step(self._steps - 1):
             yield
-
-    def beat(self) -> None:
-        """Report to the supervisor that this rank makes progress."""
-        self._heartbeats.beat(self._rank)
-
-    def enter(self, phase: Phase) -> None:
-        """Report to the supervisor that a phase begins."""
-        self._heartbeats.enter(self._rank, phase)
 
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale a micro-step's loss: the micro-steps add up to the mean loss of the whole batch."""
@@ -304,7 +295,3 @@ def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.is_floating_point():
             yield parameter
-
-
-def _ignore(observed: object) -> None:
-    """Ignore a phase or a loss: only steps after the timed ones are observed."""

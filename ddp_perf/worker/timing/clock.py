@@ -266,7 +266,7 @@ def waits_for_gpu(case: Case, probe: RankProbe | None) -> bool:
     The GradScaler of fp16 does: it reads whether any gradient was infinite. FSDP with parameters
     on the host does: its optimizer waits for the gradients. A script that was not probed may.
     """
-    offloads = case.fsdp is not None and case.fsdp.cpu_offload
+    offloads = case.training.fsdp is not None and case.training.fsdp.cpu_offload
     if probe is None:
         waits = case.script is not None  # a captured step does not: a graph reads nothing
     else:

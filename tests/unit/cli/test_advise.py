@@ -248,11 +248,11 @@ def test_the_written_suite_measures_what_was_recommended(results, tmp_path):
         for one in cases
         if one.world_size == 8
         and one.batch_size == plan["batch_size"]
-        and (one.comm_hook.kind if one.comm_hook else None) == plan["hook"]
+        and (one.training.comm_hook.kind if one.training.comm_hook else None) == plan["hook"]
     ]
     assert (case.strategy, case.precision, case.workload) == ("ddp", "bf16", "gpt")
-    assert case.ddp.gradient_as_bucket_view
-    assert case.gradient_accumulation == plan["micro_steps"]
+    assert case.training.ddp.gradient_as_bucket_view
+    assert case.training.gradient_accumulation == plan["micro_steps"]
     assert {one.world_size for one in cases} == {1, 8}
 
 
@@ -266,7 +266,7 @@ def test_a_suite_of_another_model_asks_for_its_sizes_and_has_no_one_rank_case(re
     assert "# Set workload and model to those of 7e+09 parameters." in text
     (case, *_) = load_cases([tmp_path / "big.yaml"], Overrides())
     assert (case.strategy, case.world_size) == ("fsdp", 8)
-    assert not case.fsdp.reshard_after_forward  # ZeRO-2
+    assert not case.training.fsdp.reshard_after_forward  # ZeRO-2
 
 
 def test_document_004_agrees_with_the_advice_from_its_own_figures_for_16_gpus():

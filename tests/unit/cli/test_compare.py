@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.save import Refused
 from ddp_perf.cli.app import app
+from ddp_perf.core.case import with_training
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.session.result import write_results
 from tests.builders import (
@@ -315,7 +316,7 @@ def test_another_structure_is_a_regression_at_equal_speed(results, old):
 def test_other_work_fails_and_names_the_field_and_what_helps(results, old):
     wider = [
         make_measurement(
-            msgspec.structs.replace(case, model={**case.model, "hidden_dim": 48}), [0.01] * 5
+            with_training(case, model={**case.training.model, "hidden_dim": 48}), [0.01] * 5
         )
         for case in (ONE, TWO)
     ]

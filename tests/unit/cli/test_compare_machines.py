@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
+from ddp_perf.core.case import with_training
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.scaling.machines import UNNAMED
 from ddp_perf.session.result import write_results
@@ -201,7 +202,7 @@ def test_an_expectation_of_another_link_batch_or_number_of_gpus_is_not_shown(
 
 def test_cases_that_one_machine_lacks_or_that_are_other_work_are_named(results):
     one, two = measured(0.100, 0.115)
-    wider = msgspec.structs.replace(one.case, model={**one.case.model, "hidden_dim": 48})
+    wider = with_training(one.case, model={**one.case.training.model, "hidden_dim": 48})
     files = [
         results("a.json", PCIE, [one, two], tier="gpu"),
         results("b.json", NVLINK, [make_measurement(wider, [0.1]), two], tier="gpu"),

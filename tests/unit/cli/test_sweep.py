@@ -31,7 +31,7 @@ CASE = "mlp-ddp-fp32-ws2-b64"
 
 def cost(case):
     threads = {"1": 1.0, "2": 0.85}[case.env.get("OMP_NUM_THREADS", "1")]
-    return threads * {1: 1.3, 5: 0.9, 25: 1.0}[case.ddp.bucket_cap_mb]
+    return threads * {1: 1.3, 5: 0.9, 25: 1.0}[case.training.ddp.bucket_cap_mb]
 
 
 class Command:
@@ -98,7 +98,7 @@ def test_the_json_file_follows_its_schema(sweep):
 
 
 def test_the_suites_own_setting_may_be_the_best(sweep):
-    sweep.machine.cost = lambda case: 1.0 if case.ddp.bucket_cap_mb == 25 else 1.2
+    sweep.machine.cost = lambda case: 1.0 if case.training.ddp.bucket_cap_mb == 25 else 1.2
 
     done = sweep(CASE, "bucket_cap_mb=1,5")
 

@@ -23,7 +23,7 @@ def test_scaling_is_measured_against_the_plain_module_at_the_same_batch():
     cases = make_cases(batch_sizes=[64, 8])
 
     for one, two in (cases[:2], cases[2:]):
-        assert (one.strategy, one.ddp, one.single) == ("none", None, None)
+        assert (one.strategy, one.training.ddp, one.single) == ("none", None, None)
         assert two.strategy == "ddp"
         assert two.single == one.id
 
@@ -40,7 +40,7 @@ def test_scaling_can_be_measured_against_ddp_at_one_rank():
     one, two = make_cases(denominator="ddp-1")
 
     assert one.id == "mlp-ddp-fp32-ws1-b64"
-    assert (one.strategy, one.ddp) == ("ddp", two.ddp)
+    assert (one.strategy, one.training.ddp) == ("ddp", two.training.ddp)
     assert two.single == one.id
 
 

@@ -70,7 +70,7 @@ def test_one_gpu_and_all_of_them_are_four_cases_of_three_launches():
 def test_a_bound_of_the_memory_is_its_bytes_at_a_share_of_the_bandwidth(key):
     """The weights are read twice, the gradients written, and SGD moves three times as much."""
     (case,) = cases("memory")
-    model = case.model
+    model = case.training.model
     of_layer, layers = 4 * model["hidden_dim"] ** 2, model["num_layers"]
     forward, backward, gradients = layers * of_layer, (layers - 1) * of_layer, layers * of_layer
     moved = forward + backward + gradients + 3 * layers * of_layer
@@ -83,7 +83,8 @@ def test_a_bound_of_the_memory_is_its_bytes_at_a_share_of_the_bandwidth(key):
 def test_the_memory_of_a_t4_is_enough():
     (case,) = cases("memory")
 
-    assert 2 * 4 * case.model["num_layers"] * case.model["hidden_dim"] ** 2 < 12 * 2**30
+    model = case.training.model
+    assert 2 * 4 * model["num_layers"] * model["hidden_dim"] ** 2 < 12 * 2**30
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -101,7 +102,7 @@ def test_the_peak_of_a_floor_is_known(name, key):
 def test_the_products_of_a_step_are_those_that_the_file_states(name, tflop, products):
     """Forward and two for the gradients, without that of the first layer's input."""
     case = cases(name)[0]
-    model = case.model
+    model = case.training.model
     assert products == 3 * model["num_layers"] - 1
     flops = products * 2 * case.batch_size * model["hidden_dim"] ** 2
 

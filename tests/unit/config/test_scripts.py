@@ -44,7 +44,7 @@ def test_variables_have_the_sizes_of_their_case(cases):
 def test_the_script_decides_what_a_workload_would_have_options_for(cases):
     case = cases()[0]
 
-    assert (case.workload, case.strategy, case.precision, case.ddp) == (
+    assert (case.workload, case.strategy, case.precision, case.training.ddp) == (
         *("train.py", "script", None, None),
     )
     assert case.trains

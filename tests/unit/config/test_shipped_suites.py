@@ -33,7 +33,7 @@ def test_mlp_scaling_is_the_published_experiment_at_the_inferred_depth():
     ]
     for case in cases:
         assert (case.tier, case.workload, case.precision) == ("gpu", "mlp", "fp32")
-        assert case.model == {
+        assert case.training.model == {
             "input_dim": 4096,
             "hidden_dim": 4096,
             "output_dim": 2048,
@@ -45,8 +45,8 @@ def test_mlp_scaling_is_the_published_experiment_at_the_inferred_depth():
 def test_mlp_scaling_has_the_published_ddp_options():
     single, *parallel = load_cases([CONFIGS / "mlp_scaling.yaml"], Overrides(batch_sizes=(256,)))
 
-    assert single.ddp is None
-    assert {case.ddp for case in parallel} == {
+    assert single.training.ddp is None
+    assert {case.training.ddp for case in parallel} == {
         DdpOptions(
             bucket_cap_mb=50,
             broadcast_buffers=False,
@@ -196,7 +196,7 @@ def test_llama_fsdp_trains_what_no_gpu_of_80_gb_has_room_for():
 
     assert 4 * 4 * parameters > 80e9  # parameters, gradients, and AdamW's two moments
     assert (case.strategy, case.precision, case.single) == ("fsdp", "bf16", None)
-    assert case.activation_checkpointing
+    assert case.training.activation_checkpointing
 
 
 @pytest.mark.parametrize("folder", ["", "cpu"])
@@ -204,12 +204,14 @@ def test_communication_is_compared_with_one_bucket_that_overlaps_nothing(folder)
     path = CONFIGS / folder / "communication_techniques.yaml"
     cases = load_cases([path], Overrides(world_sizes=(2,)))
     found = {case.technique: case for case in cases}
-    sizes = [case.ddp.bucket_cap_mb for name, case in found.items() if "buckets-" in str(name)]
+    sizes = [
+        case.training.ddp.bucket_cap_mb for name, case in found.items() if "buckets-" in str(name)
+    ]
 
-    assert found[None].ddp.bucket_cap_mb > 10 * max(sizes)
+    assert found[None].training.ddp.bucket_cap_mb > 10 * max(sizes)
     assert [size / sizes[0] for size in sizes] == pytest.approx([1, 5, 25, 50])
-    assert found["combined"].comm_hook == HierarchicalHook(group_size=2, ratio=0.01)
-    assert found["combined"].ddp.bucket_cap_mb == sizes[2]
+    assert found["combined"].training.comm_hook == HierarchicalHook(group_size=2, ratio=0.01)
+    assert found["combined"].training.ddp.bucket_cap_mb == sizes[2]
 
 
 # What they add is of GPUs: TF32, and cuDNN's choice of algorithms.
@@ -333,7 +335,7 @@ def test_the_core_has_at_most_20_cases_and_seven_nights_measure_all(machine):
         assert {case.strategy for case in core if case.trains} == {"none", "ddp", "fsdp"}
         assert {case.precision for case in core} == {"fp32", "fp16", "bf16"}
         assert {case.global_batch is None for case in core} == {True, False}
-        assert any(case.comm_hook for case in core)
+        assert any(case.training.comm_hook for case in core)
         assert not all(case.trains for case in core)
 
 

@@ -68,14 +68,16 @@ def test_a_case_has_only_the_options_of_its_strategy():
     fsdp = two_ranks(strategy="fsdp", fsdp={"reshard_after_forward": False})
     ddp = two_ranks(comm_hooks=[TOPK])
 
-    assert (fsdp.ddp, fsdp.fsdp) == (None, FsdpOptions(reshard_after_forward=False))
-    assert (ddp.ddp, ddp.fsdp, ddp.comm_hook) == (DdpOptions(), None, TopKHook())
+    assert fsdp.training.ddp is None
+    assert fsdp.training.fsdp == FsdpOptions(reshard_after_forward=False)
+    options = ddp.training
+    assert (options.ddp, options.fsdp, options.comm_hook) == (DdpOptions(), None, TopKHook())
 
 
 def test_each_hook_is_a_case_and_the_plain_rank_is_measured_once():
     cases = make_cases(comm_hooks=[None, {"kind": "powersgd"}, HIERARCHICAL])
 
-    assert [case.comm_hook for case in cases] == [
+    assert [case.training.comm_hook for case in cases] == [
         None,
         None,
         PowerSgdHook(),
@@ -103,7 +105,8 @@ def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strate
     assert (one.strategy, two.strategy) == ("none", strategy)
     for case in (one, two):
         assert case.precision == "bf16"
-        assert (case.gradient_accumulation, case.activation_checkpointing) == (2, True)
+        assert case.training.gradient_accumulation == 2
+        assert case.training.activation_checkpointing
     assert one.samples_per_step == 128
 
 

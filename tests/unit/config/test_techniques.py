@@ -55,16 +55,17 @@ def test_a_technique_changes_the_work_by_its_fields_alone():
     assert {case.base for name, case in found.items() if name} == {base.id}
     assert found["bf16"].work() == {**base.work(), "precision": "bf16"}
     assert found["accumulate4"].work() == {**base.work(), "gradient_accumulation": 4}
-    assert found["small-buckets"].ddp == DdpOptions(static_graph=True, bucket_cap_mb=5)
-    assert found["powersgd-fp16"].comm_hook == PowerSgdHook(rank=2, wire="fp16")
-    assert found["powersgd-fp16"].ddp == base.ddp
+    assert found["small-buckets"].training.ddp == DdpOptions(static_graph=True, bucket_cap_mb=5)
+    assert found["powersgd-fp16"].training.comm_hook == PowerSgdHook(rank=2, wire="fp16")
+    assert found["powersgd-fp16"].training.ddp == base.training.ddp
 
 
 def test_another_strategy_has_none_of_the_options_of_the_suites_own():
     changed = by_name(2, ddp={"bucket_cap_mb": 50}, comm_hooks=[{"kind": "fp16"}])["fsdp-offload"]
 
-    assert (changed.strategy, changed.fsdp) == ("fsdp", FsdpOptions(cpu_offload=True))
-    assert (changed.ddp, changed.comm_hook) == (None, None)
+    options = changed.training
+    assert (changed.strategy, options.fsdp) == ("fsdp", FsdpOptions(cpu_offload=True))
+    assert (options.ddp, options.comm_hook) == (None, None)
 
 
 def test_efficiency_is_measured_against_one_rank_with_the_technique():
@@ -97,7 +98,7 @@ def test_a_hook_is_compared_with_the_first_one():
 
     assert (plain.base, plain.technique) == (None, None)
     assert (fp16.base, fp16.technique) == (plain.id, "fp16")
-    assert (bf16.base, bf16.comm_hook) == (plain.id, None)
+    assert (bf16.base, bf16.training.comm_hook) == (plain.id, None)
 
 
 def test_a_technique_keeps_the_overrides_of_the_command_line(suite_file):

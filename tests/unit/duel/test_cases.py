@@ -43,7 +43,7 @@ def test_cases_are_read_from_each_side(sides):
     assert [case.id for case in found.cases] == CASES
     assert found.missing == ()
     several = found.cases[1]
-    assert (several.a.ddp.bucket_cap_mb, several.b.ddp.bucket_cap_mb) == (25, 5)
+    assert (several.a.training.ddp.bucket_cap_mb, several.b.training.ddp.bucket_cap_mb) == (25, 5)
     assert several.a.schedule.steps == several.b.schedule.steps == 99  # both are measured alike
 
 

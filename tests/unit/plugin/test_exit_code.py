@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.errors import ExitCode, LeaseError
@@ -106,8 +107,7 @@ def test_a_strict_session_appends_and_begins_no_level(project):
     promoted = promote(
         read_results(project.path / "report" / "results.json").suites[0],
         BaselineStore(path.parent),
-        mode="append",
-        reason=None,
+        Saving(mode="append"),
     )
     assert promoted.saved
     assert project.run(*strict).ret == 0

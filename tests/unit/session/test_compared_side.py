@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.case import with_training
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.compare_sessions import ComparedSession, one_side
 from tests.builders import make_cases, make_environment, make_failure, make_measurement, make_result
@@ -54,7 +55,7 @@ def test_a_failure_of_any_session_is_one_of_the_side():
 
 def other_work():
     wider = [
-        msgspec.structs.replace(case, model={**case.model, "hidden_dim": 48}) for case in (ONE, TWO)
+        with_training(case, model={**case.training.model, "hidden_dim": 48}) for case in (ONE, TWO)
     ]
     suite = make_result(
         [make_measurement(case, [0.01]) for case in wider], date="2026-01-02T03:04:05+00:00"

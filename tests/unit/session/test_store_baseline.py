@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import Refused
+from ddp_perf.baselines.save import Refused, Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.measurement import Known, Measurement
 from ddp_perf.core.metric import gated_metrics
@@ -39,7 +39,7 @@ def saved(store, result, *, mode="append", stored=0, cases=(ONE, TWO)):
     if stored:
         store.update(before.accelerator, lambda _: before)
     ids = [case.id for case in cases]
-    result = save(result, ids, before, store, mode=mode, reason="meant")
+    result = save(result, ids, before, store, Saving(mode=mode, reason="meant"))
     return result, store.load(before.accelerator).cases
 
 
@@ -204,9 +204,9 @@ def test_an_accepted_session_of_another_machine_replaces_what_is_stored(store):
     before = make_baseline({ONE.id: make_case_baseline(ONE, make_session(list(STEPS)))})
     other = msgspec.structs.replace(measured(), environment=environment)
 
-    save(other, [ONE.id], before, store, mode="accept", reason="moved")
+    save(other, [ONE.id], before, store, Saving(mode="accept", reason="moved"))
     store.update(before.accelerator, lambda _: before)
-    save(other, [ONE.id], before, store, mode="accept", reason="moved")
+    save(other, [ONE.id], before, store, Saving(mode="accept", reason="moved"))
 
     (stored,) = [store.load(before.accelerator).cases[ONE.id]]
     assert [session.environment for session in stored.sessions] == [environment]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
@@ -67,7 +68,7 @@ class Machine:
     def _stored(self, result, mode):
         before = self.baseline
         result = judge_again(result, before, baseline_path="baselines/some.json")
-        return save(result, [ONE.id], before, self._store, mode=mode, reason="meant")
+        return save(result, [ONE.id], before, self._store, Saving(mode=mode, reason="meant"))
 
 
 @pytest.fixture

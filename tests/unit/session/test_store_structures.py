@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
@@ -37,7 +38,7 @@ def measured(*steps_s, case=TWO, **changes):
 
 def stored(store, result, *, mode="missing", case_ids=(ONE.id, TWO.id)):
     baseline = store.load(make_baseline().accelerator)
-    return save(result, case_ids, baseline, store, mode=mode, reason="meant")
+    return save(result, case_ids, baseline, store, Saving(mode=mode, reason="meant"))
 
 
 def structures(store):
@@ -128,14 +129,14 @@ def test_what_another_machine_stores_is_settled_on_this_one(store):
     elsewhere = make_environment(accelerator_key="other")
     result = make_result([make_measurement(TWO, [0.01])], environment=elsewhere)
 
-    judged = promote(result, store, mode="missing", reason=None)
+    judged = promote(result, store, Saving(mode="missing"))
 
     assert judged.finding(TWO.id, "structure").verdict.outcome is Outcome.PASS
     assert judged.finding(TWO.id, "step_time").verdict.outcome is Outcome.NO_BASELINE
 
 
 def test_a_promoted_session_stores_its_structure(store):
-    promoted = promote(measured(*ENOUGH), store, mode="append", reason=None)
+    promoted = promote(measured(*ENOUGH), store, Saving(mode="append"))
 
     assert structures(store) == {TWO.id: make_structure()}
     assert promoted.is_resolved(promoted.finding(TWO.id, "structure"))

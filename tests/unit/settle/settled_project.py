@@ -130,19 +130,22 @@ class SettledProject:
         older = self.older.get(reference.label, project.root)
         yield OpenSide(make_prepared("A", older), a), OpenSide(make_prepared("B", project.root), b)
 
-    def settling(self, find=find_culprit, **request):
+    def request(self, **request):
         fields = {
+            "project": self.project,
+            "store": self.store,
+            "capacity": make_capacity(),
             "budget_s": 600.0,
             "false_alarm_rate": 0.01,
             "cases": 2,
             "state": self.state(),
             "overrides": Overrides(),
         }
+        return SettleRequest(**{**fields, **request})
+
+    def settling(self, find=find_culprit, **request):
         return Settling(
-            SettleRequest(**{**fields, **request}),
-            self.project,
-            self.store,
-            make_capacity(),
+            self.request(**request),
             say=self.said.append,
             clock=lambda: self.clock.now,
             sides=self.open_sides,

@@ -11,7 +11,7 @@ from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Culprit, Outcome
 from ddp_perf.errors import SideError
 from ddp_perf.settle.settling import find_culprit, is_searchable
-from tests.builders import make_capacity, make_environment
+from tests.builders import make_environment
 from tests.unit.duel.played_sides import PlayedSide
 
 REGRESSION = Outcome.REGRESSION
@@ -37,8 +37,8 @@ def red(project):
 def test_the_commit_of_the_worst_red_case_is_searched_and_noted(project, red):
     asked = []
 
-    def find(case, good, today, *rest, **options):
-        asked.append((case.id, good, today.commit))
+    def find(request, case, good, *rest, **options):
+        asked.append((case.id, good, request.state.commit))
         return CULPRIT
 
     result = red(find)
@@ -59,8 +59,8 @@ def test_the_search_goes_on_in_the_next_red_session_of_the_same_code(project):
     red = project.session(2, verdicts={"step_time": REGRESSION})
     asked = []
 
-    def find(case, good, today, *rest, **options):
-        asked.append((good, today.commit))
+    def find(request, case, good, *rest, **options):
+        asked.append((good, request.state.commit))
         return CULPRIT
 
     settling = project.settling(find=find)
@@ -120,11 +120,9 @@ def test_ranks_that_were_slowed_on_purpose_have_no_culprit(red):
 
 def search(project, good):
     return find_culprit(
+        project.request(),
         project.cases()[0],
         good,
-        project.state(),
-        project.project,
-        make_capacity(),
         make_environment(),
         until=time.monotonic(),
         say=project.said.append,

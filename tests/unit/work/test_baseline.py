@@ -63,7 +63,7 @@ def test_accepted_sites_are_replaced_and_not_logged():
 
 
 def test_accepted_options_are_replaced_and_logged():
-    (wider,) = make_cases(world_sizes=[2], model={**TWO.model, "hidden_dim": 48})
+    (wider,) = make_cases(world_sizes=[2], model={**TWO.training.model, "hidden_dim": 48})
     accepted = merged(holding(TWO), (wider, USUAL), mode="accept", reason="wider")
     assert accepted.cases == holding(wider).cases
     assert [entry.cases for entry in accepted.accepted] == [(TWO.id,)]

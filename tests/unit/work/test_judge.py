@@ -171,7 +171,7 @@ def test_the_counts_of_this_torch_are_preferred():
 
 
 def test_changed_options_do_not_hinder_the_comparison():
-    (_, wider) = make_cases(model={**CASE.model, "hidden_dim": 48})
+    (_, wider) = make_cases(model={**CASE.training.model, "hidden_dim": 48})
     assert wider.id == CASE.id
 
     red = judged(USUAL, MORE["an operation"], wider)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from pathlib import Path
@@ -84,7 +85,7 @@ class Hybrids:
 def prober(tmp_path, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
 
-    def made(cost, *, until=1.0, factors=(*PACKAGES, VARIABLE)):
+    def made(cost, *, factors=(*PACKAGES, VARIABLE)):
         hybrids = Hybrids(cost)
         plan = PairedPlan(alpha=0.01, tolerance=0.05, looks=(6, 9, 20))
         one = Prober(
@@ -94,7 +95,6 @@ def prober(tmp_path, monkeypatch):
             plan=plan,
             open_launcher=hybrids.open,
             directory=tmp_path / "hybrids",
-            until=until,
         )
         return one, hybrids
 
@@ -104,7 +104,7 @@ def prober(tmp_path, monkeypatch):
 def test_a_hybrid_is_a_with_links_and_variables_of_b(prober):
     one, hybrids = prober(lambda names: 1.2 if names == {"x", "MODE"} else 1.0)
 
-    found = one.probe((), (PACKAGES[0], VARIABLE))
+    found = one.probe((), (PACKAGES[0], VARIABLE), until=1.0)
 
     assert found.effect is ProbeEffect.SLOWER
     assert found.verdict.ratio == pytest.approx(1.2, rel=0.02)
@@ -121,14 +121,14 @@ def test_a_hybrid_is_a_with_links_and_variables_of_b(prober):
 def test_equal_environments_have_no_effect(prober):
     one, _ = prober(lambda names: 1.0)
 
-    assert one.probe((), PACKAGES).effect is ProbeEffect.NONE
+    assert one.probe((), PACKAGES, until=1.0).effect is ProbeEffect.NONE
 
 
 @pytest.mark.parametrize("how", ["fails", "no torch"])
 def test_a_hybrid_that_does_not_run_is_unresolved(prober, how):
     one, _ = prober(lambda names: how if "y" in names else 1.0)
 
-    found = one.probe((), PACKAGES)
+    found = one.probe((), PACKAGES, until=1.0)
 
     assert found.effect is ProbeEffect.UNRESOLVED
     assert found.failure is not None
@@ -139,14 +139,14 @@ def test_an_environment_a_that_fails_is_refused(prober):
     one, _ = prober(lambda names: "fails" if not names else 1.0)
 
     with pytest.raises(SideError, match=r"A: .*exited with code 3"):
-        one.probe((), PACKAGES)
+        one.probe((), PACKAGES, until=1.0)
 
 
 def test_a_budget_that_is_over_makes_no_probe(prober):
-    one, hybrids = prober(lambda names: 1.0, until=0.0)
+    one, hybrids = prober(lambda names: 1.0)
 
     with pytest.raises(OutOfTimeError):
-        one.probe((), PACKAGES)
+        one.probe((), PACKAGES, until=0.0)
     one.close()
     assert not hybrids.running
     assert hybrids.closed >= len(hybrids.sides)
@@ -155,7 +155,7 @@ def test_a_budget_that_is_over_makes_no_probe(prober):
 def test_the_search_finds_what_acts_together_and_closes_every_launcher(prober):
     one, hybrids = prober(lambda names: 1.3 if {"x", "MODE"} <= names else 1.0)
 
-    search = find_culprits((*PACKAGES, VARIABLE), one.probe)
+    search = find_culprits((*PACKAGES, VARIABLE), functools.partial(one.probe, until=1.0))
     one.close()
 
     assert [culprit.factors for culprit in search.culprits] == [("x 1 → 2", "MODE: old → new")]
@@ -208,7 +208,7 @@ def test_all_probes_of_one_culprit_share_five_per_cent(tmp_path):
 def test_servers_are_renewed_after_each_look(prober):
     one, hybrids = prober(lambda names: 1.04)
 
-    found = one.probe((), PACKAGES)
+    found = one.probe((), PACKAGES, until=1.0)
     one.close()
 
     looks = sum(look <= found.verdict.pairs for look in (6, 9, 20))

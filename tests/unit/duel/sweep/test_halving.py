@@ -17,7 +17,7 @@ THREADS = "OMP_NUM_THREADS=1,2"
 
 def by_bucket(case):
     """5 MiB is 10 % faster than the suite's own 25, and the further away, the slower."""
-    return {1: 1.3, 2: 1.1, 5: 0.9, 10: 0.97, 25: 1.0}[case.ddp.bucket_cap_mb]
+    return {1: 1.3, 2: 1.1, 5: 0.9, 10: 0.97, 25: 1.0}[case.training.ddp.bucket_cap_mb]
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ def test_the_best_setting_is_found_and_judged_by_the_last_rung_alone(clock):
 
 
 def test_the_worse_half_is_dropped_after_each_rung_and_never_the_suites_own(clock):
-    machine = clock(PlayedMachine(lambda case: 1.0 if case.ddp.bucket_cap_mb == 25 else 1.5))
+    machine = clock(
+        PlayedMachine(lambda case: 1.0 if case.training.ddp.bucket_cap_mb == 25 else 1.5)
+    )
     run, _ = run_sweep(machine, BUCKETS)
 
     counts = {rung: {len(b.step_s) for b in run.blocks if b.rung == rung} for rung in (1, 2, 3)}
@@ -99,7 +101,7 @@ def test_a_server_ends_with_the_last_setting_that_needs_it(clock):
 
 
 def test_steps_of_more_samples_are_compared_by_sample(clock):
-    machine = clock(PlayedMachine(lambda case: 0.8 * case.gradient_accumulation))
+    machine = clock(PlayedMachine(lambda case: 0.8 * case.training.gradient_accumulation))
     suite = make_suite(gradient_accumulation=1)
     run, _ = run_sweep(machine, "gradient_accumulation=2,4", suite=suite)
 
@@ -108,18 +110,20 @@ def test_steps_of_more_samples_are_compared_by_sample(clock):
 
 
 def test_a_setting_that_fails_is_not_launched_again(clock):
-    machine = clock(PlayedMachine(by_bucket, broken=lambda case: case.ddp.bucket_cap_mb == 5))
+    machine = clock(
+        PlayedMachine(by_bucket, broken=lambda case: case.training.ddp.bucket_cap_mb == 5)
+    )
     run, failure = run_sweep(machine, BUCKETS)
 
     result = result_of(run)
     assert failure is None
     assert result.best == "bucket_cap_mb=10"
     assert rows_of(result)["bucket_cap_mb=5"].failure == "exited with code 3"
-    assert sum(r.case.ddp.bucket_cap_mb == 5 for r in machine.requests) == 1
+    assert sum(r.case.training.ddp.bucket_cap_mb == 5 for r in machine.requests) == 1
 
 
 def test_a_sweep_of_which_everything_fails_has_no_best(clock):
-    machine = clock(PlayedMachine(broken=lambda case: case.ddp.bucket_cap_mb != 25))
+    machine = clock(PlayedMachine(broken=lambda case: case.training.ddp.bucket_cap_mb != 25))
     run, _ = run_sweep(machine, BUCKETS)
 
     result = result_of(run)
@@ -127,7 +131,7 @@ def test_a_sweep_of_which_everything_fails_has_no_best(clock):
 
 
 def test_the_suites_own_setting_must_not_fail(clock):
-    machine = clock(PlayedMachine(broken=lambda case: case.ddp.bucket_cap_mb == 25))
+    machine = clock(PlayedMachine(broken=lambda case: case.training.ddp.bucket_cap_mb == 25))
     run, failure = run_sweep(machine, BUCKETS)
 
     assert failure.detail == "exited with code 3"

@@ -36,7 +36,7 @@ def test_every_combination_of_options_and_variables_is_a_case_of_its_own():
     ]
     last = settings.tried[-1]
     assert last.changes == {"ddp": {"bucket_cap_mb": 5}, "env": {"OMP_NUM_THREADS": "2"}}
-    assert (last.case.ddp.bucket_cap_mb, last.case.env) == (5, {"OMP_NUM_THREADS": "2"})
+    assert (last.case.training.ddp.bucket_cap_mb, last.case.env) == (5, {"OMP_NUM_THREADS": "2"})
     assert last.case.world_size == settings.base.world_size
     assert len({setting.case.id for setting in settings.tried} | {settings.base.id}) == 5
 
@@ -46,9 +46,9 @@ def test_a_table_of_options_is_changed_field_by_field():
 
     (setting,) = planned("bucket_cap_mb=5", "ddp.static_graph=true", suite=suite).tried
 
-    assert setting.case.ddp.bucket_cap_mb == 5
-    assert setting.case.ddp.static_graph is True
-    assert setting.case.ddp.broadcast_buffers is False
+    assert setting.case.training.ddp.bucket_cap_mb == 5
+    assert setting.case.training.ddp.static_graph is True
+    assert setting.case.training.ddp.broadcast_buffers is False
 
 
 def test_a_hook_is_named_by_its_kind():

@@ -9,6 +9,7 @@ from ddp_perf.errors import ConfigError
 from ddp_perf.scaling.advice.facts import measured_step, result_facts, stored_facts
 from ddp_perf.scaling.curves import measured_series, stored_series
 from tests.builders import (
+    changed_case,
     make_baseline,
     make_case_baseline,
     make_cases,
@@ -39,7 +40,7 @@ def step_of(result, index=0):
 
 def peak(case):
     """States, a batch of a million bytes for each sample, and half of it with checkpoints."""
-    each = 500_000 if case.activation_checkpointing else 1_000_000
+    each = 500_000 if case.training.activation_checkpointing else 1_000_000
     return 10**9 + each * case.batch_size
 
 
@@ -61,7 +62,7 @@ def test_activations_are_the_difference_of_two_batches():
 def test_activations_with_checkpoints_are_apart():
     plain = make_cases(batch_sizes=[4, 16])
     checkpointed = [
-        msgspec.structs.replace(case, id=f"{case.id}-checkpoint", activation_checkpointing=True)
+        changed_case(case, id=f"{case.id}-checkpoint", activation_checkpointing=True)
         for case in plain
     ]
 

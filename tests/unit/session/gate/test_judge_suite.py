@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import CaseStructure, Rebaseline
-from ddp_perf.core.case import Tolerances
+from ddp_perf.core.case import Tolerances, with_training
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EXACT
@@ -137,7 +137,7 @@ def test_a_case_without_a_baseline_names_the_file_and_the_command(baseline):
 
 
 def test_other_work_is_incomparable_and_names_the_field_and_the_command(baseline):
-    wider = msgspec.structs.replace(ONE, model={**ONE.model, "hidden_dim": 48})
+    wider = with_training(ONE, model={**ONE.training.model, "hidden_dim": 48})
 
     known = CaseStructure(work=ONE.work(), structure=make_structure())
     found = findings([make_measurement(wider, launches(0.02))], baseline, {ONE.id: known})

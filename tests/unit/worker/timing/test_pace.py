@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 
+from ddp_perf.core.case import with_training
 from ddp_perf.core.strategy import FsdpOptions
 from ddp_perf.worker.steps.protocol import follow_plan
 from ddp_perf.worker.timing.clock import is_host_bound, waits_for_gpu
@@ -90,7 +91,7 @@ def test_a_script_that_was_not_probed_may_wait_for_its_gpu():
 
 @pytest.mark.parametrize("cpu_offload", [True, False])
 def test_a_step_waits_for_its_gpu_if_fsdp_keeps_the_parameters_on_the_host(cpu_offload):
-    case = msgspec.structs.replace(make_case(), fsdp=FsdpOptions(cpu_offload=cpu_offload))
+    case = with_training(make_case(), fsdp=FsdpOptions(cpu_offload=cpu_offload))
 
     assert waits_for_gpu(case, make_probe()) is cpu_offload
 
