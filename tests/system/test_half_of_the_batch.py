@@ -81,6 +81,7 @@ def project(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_half_of_the_batch_is_red_by_the_loss_and_by_the_work(project):
     first, _ = project(MODEL, "--save-baseline")
     red, found = project(HALF)
@@ -113,6 +114,7 @@ def test_a_loss_that_is_nan_is_red_without_any_baseline(project):
     )
 
 
+@pytest.mark.slow
 def test_random_data_without_a_seed_is_not_stored_and_states_the_remedy(project, pytester):
     unseeded = MODEL.replace("    batch = ", "    torch.seed()\n    batch = ")
 

@@ -24,6 +24,7 @@ def ascii_terminal(monkeypatch):
     monkeypatch.setenv("PYTHONUTF8", "0")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ascii_terminal")
 def test_a_session_shows_its_tables_in_an_ascii_terminal(pytester, monkeypatch):
     make_project(pytester, monkeypatch, good=GOOD, broken=BROKEN)

@@ -8,6 +8,7 @@ import torch
 from ddp_perf.core.launch import LaunchResult
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
     reason="torch before 2.9 has the older switches alone",

@@ -62,13 +62,16 @@ def judged(counted):
     return judge
 
 
-EACH_THIRD_IS_FAST = [
-    edit if number % 3 == 0 else pytest.param(edit, marks=pytest.mark.slow)
-    for number, edit in enumerate(HEAVIER)
-]
+def each(edits):
+    """Return the edits as parameters; two of three are slow."""
+    slow = [pytest.mark.slow]
+    return [
+        pytest.param(edit, id=edit.name.replace(" ", "-"), marks=slow if number % 3 else [])
+        for number, edit in enumerate(edits)
+    ]
 
 
-@pytest.mark.parametrize("edit", EACH_THIRD_IS_FAST, ids=lambda edit: edit.name.replace(" ", "-"))
+@pytest.mark.parametrize("edit", each(HEAVIER))
 def test_an_edit_that_makes_the_step_do_more_is_red_and_named(judged, edit):
     verdict = judged(edit)
 
@@ -77,7 +80,7 @@ def test_an_edit_that_makes_the_step_do_more_is_red_and_named(judged, edit):
     assert edit.line in first, "\n".join(verdict_lines(verdict))
 
 
-@pytest.mark.parametrize("edit", NEUTRAL, ids=lambda edit: edit.name.replace(" ", "-"))
+@pytest.mark.parametrize("edit", each(NEUTRAL))
 def test_an_edit_that_changes_no_work_is_green(judged, edit):
     verdict = judged(edit)
 
