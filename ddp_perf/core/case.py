@@ -115,7 +115,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a suite states to show costs, and changes no step."""
+    """The figures of a suite by which costs are computed. They change no step."""
 
     price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
     epoch_samples: int | None = None
