@@ -153,7 +153,7 @@ def _check_flags(meeting: Meeting, flags: Flags) -> None:
 
 
 def report_text(request: LaunchRequest, launch: LaunchResult) -> str:
-    """Return the report of a launch, as ``--ddp-summary`` shows a case."""
+    """Return the report of a launch, as ``pytest -vv`` shows a case."""
     case = request.case
     measurement = Measurement(case=case, launches=(launch,), failures=())
     summaries = summaries_of({case.id: measurement})[case.id]

@@ -48,7 +48,6 @@ _REFUSED = {
     "--ddp-settle": "a duel decides by itself; leave one of them out",
     "--ddp-profile": "a duel traces nothing; leave one of them out",
     "--ddp-history": "a duel is no session of a history; leave one of them out",
-    "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
     "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
     "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-budget",
     "--ddp-cluster": "a duel is of one machine; leave one of them out",
@@ -218,7 +217,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
     report: Path | None  # directory
-    summary: bool  # show the placement and the summary of each case
     replay: Path | None  # results file whose session is judged; None: it is measured
     strict: bool
     expect_devices: int | None
@@ -338,12 +336,6 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " changes and their lines",
     )
     group.addoption(
-        "--ddp-summary",
-        action="store_true",
-        help="show for each case where its ranks ran, and the summary that a benchmark script"
-        " prints; without this option only a failing test shows them",
-    )
-    group.addoption(
         "--ddp-strict",
         action="store_true",
         help="fail a case that cannot run here, or has no baseline (--save-baseline=append begins"
@@ -457,7 +449,6 @@ def read_options(config: pytest.Config) -> Options:
         json_path=json_path,
         history=value("ddp_history"),
         report=report,
-        summary=value("ddp_summary"),
         replay=replay,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),

@@ -116,38 +116,29 @@ def pytest_terminal_summary(
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.plugin.against.session import show_duel
     from ddp_perf.render.tables import wrapped
-    from ddp_perf.report.terminal.step_terms import (
-        amdahl_lines,
-        decomposition_table,
-        gain_lines,
-        profiles_text,
-    )
-    from ddp_perf.report.terminal.table import headline, list_young_levels, suite_table
+    from ddp_perf.report.terminal.step_terms import gain_lines, profiles_text
+    from ddp_perf.report.terminal.table import headline, suite_table
     from ddp_perf.report.terminal.text import false_alarm_line
-    from ddp_perf.report.terminal.unjudged import rotating_lines, strict_lines
+    from ddp_perf.report.terminal.unjudged import strict_lines
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
         return
-    width, quiet = terminalreporter._tw.fullwidth, config.get_verbosity() < 0
+    width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
     for result in ddp.results.values():
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        texts = [suite_table(result, width)]
-        if not quiet and (table := decomposition_table(result, width)) is not None:
-            texts.append(f"\n{table}\n")
-        texts += gain_lines(result, width)
+        texts = [suite_table(result, width), *gain_lines(result, width)]
         if result.profiles:
             texts.append(profiles_text(result, width))
-        texts += wrapped(amdahl_lines(result), width)
-        texts += wrapped(list_young_levels(result), width)
-        texts += wrapped(rotating_lines(result), width)
+        if verbosity > 0:
+            texts += _details(result, width)
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
         terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
-        if ddp.options.summary:
+        if verbosity > 1:
             _write_summaries(terminalreporter, result)
     counted = config.stash[ARRIVED].counted
     for suite, cases in by_suite(counted.values()).items():
@@ -180,6 +171,18 @@ def pytest_terminal_summary(
         terminalreporter.write_line(problem, red=True)
     for line in ddp.lines:
         terminalreporter.write_line(line)
+
+
+def _details(result: SuiteResult, width: int) -> list[str]:
+    """Return what ``-v`` adds: the terms of a step, the law of the scaling, and the baseline."""
+    from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.terminal.step_terms import amdahl_lines, decomposition_table
+    from ddp_perf.report.terminal.table import list_young_levels
+    from ddp_perf.report.terminal.unjudged import rotating_lines
+
+    table = decomposition_table(result, width)
+    notes = [*amdahl_lines(result), *list_young_levels(result), *rotating_lines(result)]
+    return [*([] if table is None else ["", table, ""]), *wrapped(notes, width)]
 
 
 def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteResult) -> None:

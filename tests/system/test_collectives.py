@@ -36,7 +36,7 @@ def request_of(kind, **changes):
     return LaunchRequest(case=case, round=0)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_collective_is_correct_and_timed_on_every_rank(launcher, kind, world_size):
     outcome = launcher.launch(request_of(kind, world_sizes=[world_size]))
@@ -100,6 +100,7 @@ def test_a_session_stores_judges_and_reports_collectives(project):
         assert "step_time_ms" not in figures
 
 
+@pytest.mark.slow
 def test_a_baseline_contains_a_collective_like_any_case(project):
     project.runpytest("--save-baseline", "-k", "all_reduce and 64KiB")
 

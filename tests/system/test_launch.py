@@ -74,6 +74,7 @@ def _busy_neighbours(cores):
         yield
 
 
+@pytest.mark.slow  # it takes both cores from the tests beside it
 def test_a_launch_reports_contention_for_its_cores(launcher, request_of):
     sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
     request = request_of("mlp", sizes, batch_sizes=[128], steps=80)

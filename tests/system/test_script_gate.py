@@ -103,9 +103,7 @@ def edited(project):
     slower = slower.replace("    batch =", f"    time.sleep({WAIT_S})\n    batch =")
     slower = slower.replace("Parallel(model)", "Parallel(model, bucket_cap_mb=0.3)")
     (project / "train.py").write_text(slower, encoding="utf-8")
-    screen = run(
-        project, "--ddp-json=r.json", "--ddp-report=page", "--junitxml=j.xml", "--ddp-summary"
-    )
+    screen = run(project, "--ddp-json=r.json", "--ddp-report=page", "--junitxml=j.xml", "-vv")
     results = json.loads((project / "r.json").read_text(encoding="utf-8"))
     line = 1 + slower.splitlines().index("    optimizer.step()")
     return screen, results["suites"][0], project, f"train.py:{line} (1 backward pass, 1 optimizer)"

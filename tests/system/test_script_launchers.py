@@ -73,6 +73,7 @@ def check_alike(outcome, forked):
         assert len(rank.warmup_s) == len(same.warmup_s)
 
 
+@pytest.mark.slow
 def test_a_server_that_a_command_starts_runs_it_with_its_neighbour(forked):
     first, second = forked.ranks
 

@@ -128,6 +128,7 @@ def test_results_are_read_without_torch_and_pytest(command):
         assert (done.returncode, done.stderr) == (code, ""), arguments
 
 
+@pytest.mark.slow
 def test_what_launches_says_in_one_line_what_it_lacks(command):
     done = command("try", "train.py")
 

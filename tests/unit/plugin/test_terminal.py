@@ -7,9 +7,8 @@ import pytest
 TITLE = "=== DDP Scaling Benchmark ==="
 
 
-@pytest.mark.parametrize("quiet", [(), ("-q",)], ids=["", "-q"])
-def test_a_passing_session_shows_placement_and_summary_of_each_case_on_request(project, quiet):
-    shown = project.run("--save-baseline", "--ddp-summary", *quiet)
+def test_a_session_shows_placement_and_summary_of_each_case_if_it_is_very_verbose(project):
+    shown = project.run("--save-baseline", "-vv")
 
     assert shown.ret == pytest.ExitCode.OK
     lines = shown.stdout.lines
@@ -22,8 +21,9 @@ def test_a_passing_session_shows_placement_and_summary_of_each_case_on_request(p
     ]
 
 
-def test_without_the_option_a_passing_session_shows_no_summary_block(project):
-    shown = project.run("--save-baseline")
+@pytest.mark.parametrize("verbose", [(), ("-q",), ("-v",)], ids=["", "-q", "-v"])
+def test_a_passing_session_that_is_less_verbose_has_no_summary_block(project, verbose):
+    shown = project.run("--save-baseline", *verbose)
 
     assert shown.ret == pytest.ExitCode.OK
     assert TITLE not in shown.stdout.str()
@@ -44,10 +44,18 @@ def test_the_first_launch_of_each_case_keeps_what_its_ranks_print(project):
     assert {request.case.env["NCCL_DEBUG"] for request in project.requests()} == {"INFO"}
 
 
-@pytest.mark.parametrize("quiet", [(), ("-q",)], ids=["", "-q"])
-def test_a_session_ends_with_the_figures_of_amdahls_law(project, quiet):
+def test_a_verbose_session_has_the_terms_of_a_step_and_the_figures_of_amdahls_law(project):
     """Two ranks take 12 ms for 10 ms of one: 20 % of the work is serial."""
-    shown = " ".join(project.run(*quiet).stdout.str().split())
+    shown = " ".join(project.run("-v").stdout.str().split())
 
     assert "Amdahl's law, mlp-ddp-fp32-b16: serial fraction 20 %" in shown
     assert "2 ranks: speed-up 1.67 observed, 1.67 by the law, 2 ideal (2 points" in shown
+
+
+def test_a_session_shows_one_table_and_no_law(project):
+    project.store()
+
+    lines = project.run().stdout.lines
+
+    assert sum("verdict" in line for line in lines) == 1
+    assert not any("Amdahl" in line for line in lines)

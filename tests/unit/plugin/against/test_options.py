@@ -31,7 +31,6 @@ def test_the_budget_is_that_of_the_tier_by_default(parsed):
         ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
         ([SIDE, "--ddp-settle=60s"], "--ddp-settle with --ddp-against: a duel decides by itself"),
         ([SIDE, "--ddp-history=sqlite:///h.sqlite"], "--ddp-history with --ddp-against: "),
-        ([SIDE, "--ddp-summary"], "--ddp-report=DIR writes a page with all figures"),
         ([SIDE, "--ddp-launches=9"], "bound it with --ddp-budget"),
         ([SIDE, "--ddp-budget=0"], "--ddp-budget with --ddp-against: 0 is too little"),
         ([SIDE, "--ddp-machine=pool"], "--ddp-machine with --ddp-against: "),
