@@ -27,7 +27,7 @@ MESSAGES = (
     *(LaunchRequest, CountRequest, LaunchResult, LaunchFailure, RankCounted, Runtime),
     *(Hello, DescribeRequest, RelayAnswer),
 )
-DIGEST = "a4709b1cf8290001"
+DIGEST = "443029204b632357"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 
