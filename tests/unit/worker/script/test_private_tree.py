@@ -227,14 +227,15 @@ def test_another_rank_sees_each_file_whole_while_it_is_copied(tree, monkeypatch)
 
 def test_another_rank_sees_each_folder_while_it_becomes_real(tree, monkeypatch):
     seen, calls = [], vars(os).copy()
-    for name in ("unlink", "rename", "replace"):
+    with monkeypatch.context() as patch:  # pytest removes the directory before it undoes patches
+        for name in ("unlink", "rename", "replace"):
 
-        def noted(*paths, call=calls[name]):
-            call(*paths)
-            seen.append(Path("runs/last/model.pt").exists())
+            def noted(*paths, call=calls[name]):
+                call(*paths)
+                seen.append(Path("runs/last/model.pt").exists())
 
-        monkeypatch.setattr(os, name, noted)
-    save("runs/new.pt")
+            patch.setattr(os, name, noted)
+        save("runs/new.pt")
 
     assert seen
     assert all(seen)
