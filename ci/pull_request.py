@@ -129,12 +129,12 @@ def worst(codes: Sequence[int]) -> int:
 
 def comment(directory: Path, codes: Sequence[int]) -> str:
     """Return the comment: how both steps ended, the duel, and the counts in a fold."""
-    from ddp_perf.report.duel.markdown import MARKER  # it is slow to import
+    from ddp_perf.report.directory import DUEL_MARKER  # it is slow to import
 
     steps = zip(("counts and correctness", "duel"), codes, strict=False)
     ends = [f"{step}: {RESULTS.get(code, f'exit code {code}')}" for step, code in steps]
     duel, work = (_text(directory / name) for name in ("duel.md", "work.md"))
-    lines = [MARKER, f"{'; '.join(ends)}\n", duel.removeprefix(MARKER).lstrip()]
+    lines = [DUEL_MARKER, f"{'; '.join(ends)}\n", duel.removeprefix(DUEL_MARKER).lstrip()]
     if not duel:
         lines.append("There is no duel: see the log of the job.\n")
     if work:

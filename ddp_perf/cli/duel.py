@@ -40,8 +40,9 @@ from ddp_perf.duel.run import (
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
+from ddp_perf.render.terminal import report_text
 from ddp_perf.report.directory import duel_json, write_duel_report
-from ddp_perf.report.duel.text import duel_text
+from ddp_perf.report.duel.report import build_duel
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.system.host.termination import sigterm_calls
@@ -226,7 +227,7 @@ class _Finished:
             typer.echo(written, err=True)
             return
         typer.echo(written)
-        typer.echo(duel_text(duel, shutil.get_terminal_size().columns))
+        typer.echo(report_text(build_duel(duel), shutil.get_terminal_size().columns))
 
     @property
     def exit_code(self) -> ExitCode:

@@ -57,9 +57,11 @@ class WorkReportWriter:
         """
         if self._directory is None or not cases:
             return
-        from ddp_perf.report.directory import WORK_PAGE, write_work_report
+        from ddp_perf.render.markdown import report_markdown
+        from ddp_perf.report.annotations import work_annotation_lines
+        from ddp_perf.report.directory import write_work_report
         from ddp_perf.report.files.markdown import append_step_summary, is_github
-        from ddp_perf.report.work_rows import work_annotation_lines, work_markdown
+        from ddp_perf.report.work_rows import WORK_PAGE, build_work
         from ddp_perf.work.cost import accelerators_of
 
         try:
@@ -73,7 +75,7 @@ class WorkReportWriter:
             repository = Path(environ.get("GITHUB_WORKSPACE", self._root))
             self.lines += work_annotation_lines(report, roots, repository)
         try:
-            append_step_summary(work_markdown(report), environ)
+            append_step_summary(report_markdown(build_work(report)), environ)
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
         self.lines.append(f"report: {self._directory / WORK_PAGE}")

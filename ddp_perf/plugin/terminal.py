@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,13 +15,11 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.plugin.exit_code import ARRIVED, set_exit_code
 from ddp_perf.plugin.items import counting_command, in_xdist_worker
 from ddp_perf.plugin.session import SESSION, DdpSession
-from ddp_perf.render.units import ABSENT, counted, prefixed_number
-from ddp_perf.report.next_step import NextStep, next_step
+from ddp_perf.render.model import NextStep
+from ddp_perf.render.units import counted
+from ddp_perf.report.next_step import next_step
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.work.values import CountedCase
-
-if TYPE_CHECKING:
-    from ddp_perf.report.work_rows import StepFigures
 
 # The next command at the end of a session of work tests.
 
@@ -250,9 +247,6 @@ def _reason(report: pytest.TestReport) -> str:
 # The terminal's table of counted cases: a row for each case, suite by suite.
 
 
-_HEADINGS = ("operations", "FLOPs", "bytes\nmoved", "host\nreads", "collec-\ntives", "peak\nmemory")
-
-
 def by_suite(cases: Iterable[CountedCase]) -> dict[str, list[CountedCase]]:
     """Return the cases of each suite, in an order that does not depend on who counted first."""
     suites: dict[str, list[CountedCase]] = collections.defaultdict(list)
@@ -264,33 +258,13 @@ def by_suite(cases: Iterable[CountedCase]) -> dict[str, list[CountedCase]]:
 def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     """Return the table of a suite, and a line for what was stored and what got less."""
     # Imported here: rich is slow to import, and collection does not need it.
-    from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-    from ddp_perf.report.work_rows import step_figures, verdict_word
+    from ddp_perf.render.tables import NARROWEST, wrapped
+    from ddp_perf.render.terminal import table_lines
+    from ddp_perf.report.work_rows import work_report, work_table
 
-    table = plain_table()
-    table.add_column("case", overflow="fold")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
-    names = short_names(one.case.id for one in cases)
-    for one in cases:
-        total = None if one.work is None else step_figures(one.work)
-        table.add_row(names[one.case.id], *_cells(total), verdict_word(one))
     width = max(width, NARROWEST)
-    return [*rendered(table, width), *wrapped([*_notes(cases)], width)]
-
-
-def _cells(total: StepFigures | None) -> list[str]:
-    if total is None:
-        return [ABSENT] * len(_HEADINGS)
-    return [
-        f"{total.operations:,}",
-        prefixed_number(total.flops),
-        f"{prefixed_number(total.bytes)}B",
-        f"{total.host_reads:,}",
-        f"{total.collectives:,}",
-        f"{prefixed_number(total.peak)}B",
-    ]
+    table = work_table(work_report(cases, {}).rows)
+    return [*table_lines(table, width), *wrapped([*_notes(cases)], width)]
 
 
 def _notes(cases: Sequence[CountedCase]) -> Iterator[str]:

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from ddp_perf.duel.values import Duel
+from ddp_perf.render.markdown import report_markdown
+from ddp_perf.render.model import Report
 from ddp_perf.render.units import to_json
-from ddp_perf.report.duel.markdown import duel_markdown
+from ddp_perf.report.duel.report import DUEL_PAGE, build_duel
 from ddp_perf.report.duel.rows import DuelReport, duel_report
 from ddp_perf.report.files.exporters import (
     action_benchmark_json,
@@ -26,11 +28,11 @@ from ddp_perf.report.files.exporters import (
     write_files,
 )
 from ddp_perf.report.files.markdown import summary_markdown
-from ddp_perf.report.html.duel_page import duel_html, work_html
+from ddp_perf.report.html.model_page import report_page
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.work_rows import WorkReport, work_markdown, work_report
+from ddp_perf.report.work_rows import WORK_PAGE, WorkReport, build_work, work_report
 from ddp_perf.work.values import CountedCase
 
 # ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
@@ -80,9 +82,6 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
 # The files of the work report: a page, Markdown for a pull request, and JSON for programs.
 
 
-WORK_PAGE = "work.html"
-
-
 def write_work_report(
     directory: Path,
     counted: Sequence[CountedCase],
@@ -93,14 +92,15 @@ def write_work_report(
     ``accelerators`` are those that costs are modelled on, by suite. Each file is replaced as a
     whole, or stays as it was. Raises ResultsError, which names the file, if one cannot be written.
     """
-    report = work_report(counted, accelerators)
+    rows = work_report(counted, accelerators)
+    report = build_work(rows)
     files = {
-        WORK_PAGE: work_html(report),
-        "work.md": work_markdown(report).encode("utf-8", "replace"),
-        "work.json": (to_json(report) + "\n").encode("utf-8", "replace"),
+        WORK_PAGE: report_page(report),
+        "work.md": report_markdown(report).encode("utf-8", "replace"),
+        "work.json": (to_json(rows) + "\n").encode("utf-8", "replace"),
     }
     write_files(directory, files.items())
-    return report
+    return rows
 
 
 def work_report_schema() -> dict[str, Any]:
@@ -124,7 +124,12 @@ def duel_schema() -> dict[str, Any]:
 # The files of a duel's report: a page, Markdown for a pull request, and JSON for programs.
 
 
-DUEL_PAGE = "duel.html"
+DUEL_MARKER = "<!-- ddp-perf duel -->"  # the first line: a job finds its own comment by it
+
+
+def duel_markdown(report: Report) -> str:
+    """Return the comment of a pull request, which a later one of the same job replaces."""
+    return report_markdown(report, marker=DUEL_MARKER)
 
 
 def write_duel_report(directory: Path, duel: Duel) -> list[Path]:
@@ -133,9 +138,10 @@ def write_duel_report(directory: Path, duel: Duel) -> list[Path]:
     Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
     if one cannot be written.
     """
+    report = build_duel(duel)
     files = {
-        DUEL_PAGE: duel_html(duel),
-        "duel.md": duel_markdown(duel).encode("utf-8", "replace"),
+        DUEL_PAGE: report_page(report),
+        "duel.md": duel_markdown(report).encode("utf-8", "replace"),
         "duel.json": (duel_json(duel) + "\n").encode("utf-8", "replace"),
     }
     write_files(directory, files.items())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import enum
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-
-import msgspec
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
 from ddp_perf.core.verdict import OPEN, Outcome, Settled
+from ddp_perf.render.model import NextStep, Status
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import FAILING, SuiteResult, is_waiting
@@ -43,15 +41,6 @@ _PASSING = (
     Outcome.IMPROVEMENT,
     Outcome.MEETS_TARGET,
 )
-
-
-class Status(str, enum.Enum):
-    """The status of a case, or of a session. The worst comes first."""
-
-    RED = "RED"
-    UNDECIDED = "UNDECIDED"
-    GREEN = "GREEN"
-    UNTESTED = "UNTESTED"  # of a case: no test asserts its verdict, which does not count
 
 
 def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
@@ -99,16 +88,6 @@ _APPEND = "--save-baseline=append"
 _ACCEPT = '--save-baseline=accept --ddp-reason "…"'
 _CLOCKS = ("GPU clock", "GPU memory clock")  # what a disturbance by a changed clock begins with
 _INTENDED = "if the change is intended, store this state as the one to compare with"
-
-
-class NextStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A command for a shell where the session was started, and what it is for."""
-
-    why: str  # a sentence without a full stop
-    command: str
-
-    def __str__(self) -> str:
-        return f"{self.why}\nnext: {self.command}"
 
 
 def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:

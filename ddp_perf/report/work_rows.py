@@ -1,24 +1,21 @@
-"""Counted cases: a row for each, Markdown for a pull request, and annotations of lines."""
+"""Counted cases: a row for each, and the report that people read of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
-from ddp_perf.render.units import counted
-from ddp_perf.report.files.markdown import MOST, SIGNS, error_line, markdown_escaped
-from ddp_perf.report.next_step import Status
-from ddp_perf.work.changes import grows
+from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table
+from ddp_perf.render.units import ABSENT, counted, prefixed_number
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
-from ddp_perf.work.text import MOST_LINES, change_summary, place_text
+from ddp_perf.work.text import MOST_LINES, bytes_text, change_sentence, change_summary, place_text
 from ddp_perf.work.values import CountedCase, WorkChange, host_reads
 
-# One row for each counted case. The files of the work report are written from these rows.
+# One row for each counted case.
 
 
 SCHEMA_VERSION = 1
@@ -162,143 +159,95 @@ def step_figures(work: StepWork) -> StepFigures:
     )
 
 
-# GitHub's annotations of the lines that do more work than what is stored.
+# The report of counted work: a table of all cases, and what is more or other work with its line.
 
 
-_Line = tuple[str, int]  # file and number
-_Finding = tuple[WorkRow, ChangeRow | None]
+WORK_PAGE, WORK_DATA = "work.html", "work.json"
+_COLUMNS = (
+    Column(title="case", words=True),
+    Column(title="verdict", words=True),
+    Column(title="operations", meaning="what torch dispatches"),
+    Column(title="FLOPs"),
+    Column(title="bytes moved", meaning="what operations read and write"),
+    Column(title="host reads", meaning="values that the host waits for"),
+    Column(title="collec\u00adtives"),
+    Column(title="bytes sent", meaning="by collectives", media="page"),
+    Column(title="allo\u00adcations", media="page"),
+    Column(title="peak memory", meaning="above that before the step, by counting"),
+)
 
 
-def work_annotation_lines(report: WorkReport, roots: Sequence[Path], repository: Path) -> list[str]:
-    """Return a command for each line of the source that a red case has more work at.
+def build_work(report: WorkReport) -> Report:
+    """Return what a person reads of counted work."""
+    shown = [row for row in report.rows if row.changes or row.status is not Status.GREEN]
+    notes = [Note(text=MODELLED)] if any(row.costs for row in report.rows) else []
+    return Report(
+        title="work of a training step, counted",
+        verdict=report.status.value,
+        status=report.status,
+        headline=report.headline,
+        table=work_table(report.rows),
+        notes=tuple(notes),
+        sections=tuple(map(_section, shown)),
+        legend="Counts are exact and need no quiet machine. A case is RED if its step does more"
+        " than the stored one, or other work, or cannot be counted",
+        page=WORK_PAGE,
+        data=WORK_DATA,
+    )
 
-    A line that many cases have in common is annotated once, and so is a case without such a line.
-    ``roots`` are the directories that files are imported from. GitHub shows at most ten.
-    """
-    found: dict[_Line, list[_Finding]] = {}
-    alone: list[str] = []
-    for row in report.of(Status.RED):
-        places = list(_grown(row))
-        for line, change in places:
-            found.setdefault(line, []).append((row, change))
-        if not places:
-            alone.append(error_line(_message([(row, None)]), title=_title(row)))
-    lines = [
-        error_line(
-            _message(members),
-            file=_in_repository(file, roots, repository),
-            line=str(line),
-            title=_title(members[0][0]),
-        )
-        for (file, line), members in found.items()
+
+def work_table(rows: Sequence[WorkRow]) -> Table:
+    """Return the totals of each step; with those of several suites, the suite is in the name."""
+    several = len({row.suite for row in rows}) > 1
+    cells = []
+    for row in rows:
+        name = f"{row.suite}: {row.case}" if several else row.case
+        verdict = Cell(row.verdict, row.verdict, row.status)
+        cells.append((Cell(name, name), verdict, *_totals(row.after)))
+    return Table(label="counts of each case", columns=_COLUMNS, rows=tuple(cells))
+
+
+def _totals(figures: StepFigures | None) -> list[Cell]:
+    if figures is None:
+        return [Cell(ABSENT)] * (len(_COLUMNS) - 2)
+    return [
+        Cell(f"{figures.operations:,}", figures.operations),
+        Cell(prefixed_number(figures.flops), figures.flops),
+        Cell(bytes_text(figures.bytes), figures.bytes),
+        Cell(f"{figures.host_reads:,}", figures.host_reads),
+        Cell(f"{figures.collectives:,}", figures.collectives),
+        Cell(bytes_text(figures.collective_bytes), figures.collective_bytes),
+        Cell(f"{figures.allocations:,}", figures.allocations),
+        Cell(bytes_text(figures.peak), figures.peak),
     ]
-    return [*lines, *alone][:MOST]
 
 
-def _grown(row: WorkRow) -> Iterator[tuple[_Line, ChangeRow]]:
-    """Yield the line of each change that has one.
-
-    It is an edited line, first the one that the change is at; else where most of the work is added.
-    """
-    edited = [(site.file, site.line) for site in row.lines]
-    for one in row.changes:
-        added = [(at.site.file, at.site.line) for at in one.change.places if at.count > 0]
-        at_edited = [line for line in edited if line in added]
-        if found := [*at_edited, *edited, *added] if grows(one.change) else []:
-            yield found[0], one
-
-
-def _title(row: WorkRow) -> str:
-    return f"{row.verdict}: {row.case}"
-
-
-def _message(members: Sequence[_Finding]) -> str:
-    """Return the options and changes of the first case, how many others have them, and its cost."""
-    row = members[0][0]
-    texts = [change.text for of, change in members if of is row and change is not None]
-    others = len({of.case for of, _ in members}) - 1
-    parts = [f"changed option: {option}" for option in row.options]
-    parts += texts or [row.reason]
-    if others:
-        parts.append(f"and in {counted(others, 'other case')}")
-    parts += [f"the case: {cost_text(cost)}" for cost in row.costs[:1]]
-    return "; ".join(parts)
+def _section(row: WorkRow) -> Section:
+    """Return the verdict on a case, its likely causes, its cost, and each change."""
+    failed = row.verdict == NOT_COUNTED
+    edited = [
+        Note(text=f"edited line: {place_text(site)}", source=site)
+        for site in row.lines[:MOST_LINES]
+    ]
+    sentences = [f"changed option: {option}" for option in row.options]
+    sentences += [cost_text(cost) for cost in row.costs]
+    return Section(
+        title=row.case,
+        verdict=row.verdict,
+        status=row.status,
+        parts=(
+            Note(text=row.reason, kind="output" if failed else "sentence"),
+            *edited,
+            *(Note(text=text) for text in sentences),
+            *map(_change_note, row.changes),
+        ),
+    )
 
 
-def _in_repository(file: str, roots: Sequence[Path], repository: Path) -> str:
-    """Return the file's path from the root of the repository; as it is if it is not in there."""
-    for root in roots:
-        path = (root / file).resolve()
-        if path.is_file() and path.is_relative_to(repository.resolve()):
-            return path.relative_to(repository.resolve()).as_posix()
-    return file
-
-
-# ``work.md``: the verdicts on counted steps and each finding with its line, for a pull request.
-
-
-_MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
-_MOST_CASES = 20
-_MOST_CHANGES = 10  # of a case
-
-
-def work_markdown(report: WorkReport) -> str:
-    """Return the status, the cases that are not green with their findings, and all cases."""
-    lines = [f"## {SIGNS[report.status]} Work: {report.status.value}, {report.headline}", ""]
-    shown = [*report.of(Status.RED), *report.of(Status.UNDECIDED)]
-    for row in shown[:_MOST_CASES]:
-        lines += [*_case_lines(row), ""]
-    if len(shown) > _MOST_CASES:
-        lines += [f"… and {len(shown) - _MOST_CASES} more cases: see work.html", ""]
-    if any(row.costs for row in report.rows):
-        lines += [MODELLED, ""]
-    lines += ["<details><summary>all cases</summary>", "", *_table(report.rows), "", "</details>"]
-    return "\n".join(lines) + "\n"
-
-
-def _case_lines(row: WorkRow) -> list[str]:
-    """Return the verdict on a case, its likely causes, its cost, and each change with its place."""
-    escaped = markdown_escaped
-    lines = [f"**{escaped(row.case)}**: {escaped(row.verdict)}, {escaped(row.reason)}"]
-    lines += [f"- edited line: {escaped(place_text(site))}" for site in row.lines[:MOST_LINES]]
-    lines += [f"- changed option: {escaped(option)}" for option in row.options]
-    lines += [f"- {escaped(cost_text(cost))}" for cost in row.costs]
-    lines += [_change_line(one) for one in row.changes[:_MOST_CHANGES]]
-    if len(row.changes) > _MOST_CHANGES:
-        lines.append(f"- … and {len(row.changes) - _MOST_CHANGES} more changes: see work.html")
-    return lines
-
-
-def _change_line(row: ChangeRow) -> str:
-    text = markdown_escaped(row.text)
-    if row.change.phase is not None and row.change.moved_from is None:
-        text += f", in {row.change.phase}"
-    if row.cost_s:
-        costs = (f"{signed_ms(cost)} ms on {key.upper()}" for key, cost in row.cost_s.items())
-        text += f"; modelled: {markdown_escaped(', '.join(costs))}"
-    for place in row.change.places[:1]:
-        text += f"; at {markdown_escaped(place_text(place.site))}"
-    return f"- {text}"
-
-
-def _table(rows: Sequence[WorkRow]) -> list[str]:
-    lines = ["| case | verdict | operations | bytes | FLOPs | collectives | peak bytes |"]
-    lines.append("|---|---|--:|--:|--:|--:|--:|")
-    for row in rows[:_MOST_ROWS]:
-        figures = row.after
-        numbers = (
-            ("–",) * 5
-            if figures is None
-            else (
-                f"{figures.operations:,}",
-                f"{figures.bytes:,}",
-                f"{figures.flops:,}",
-                f"{figures.collectives:,}",
-                f"{figures.peak:,}",
-            )
-        )
-        cells = (markdown_escaped(row.case), markdown_escaped(row.verdict), *numbers)
-        lines.append(f"| {' | '.join(cells)} |")
-    if len(rows) > _MOST_ROWS:
-        lines += ["", f"… and {len(rows) - _MOST_ROWS} more: see work.json"]
-    return lines
+def _change_note(row: ChangeRow) -> Note:
+    costs = [f"{signed_ms(cost)} ms on {key.upper()}" for key, cost in row.cost_s.items()]
+    text = "; modelled: ".join(
+        [change_sentence(row.change), *([", ".join(costs)] if costs else [])]
+    )
+    source = row.change.places[0].site if row.change.places else None
+    return Note(text=text, kind="change", source=source)

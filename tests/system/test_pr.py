@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from ddp_perf.report.duel.markdown import MARKER
+from ddp_perf.report.directory import DUEL_MARKER
 from tests.projects import REPOSITORY, TINY
 
 SETUP = """\
@@ -212,7 +212,7 @@ def test_the_comment_has_the_marker_the_duel_and_the_folded_counts(based):
 
     assert "--ddp-budget=60s" in based.given("duel")
     lines = based.comment.splitlines()
-    assert lines[:2] == [MARKER, "counts and correctness: red; duel: green"]
+    assert lines[:2] == [DUEL_MARKER, "counts and correctness: red; duel: green"]
     assert "## of duel" in lines
     assert "<details><summary>of work</summary>" in lines
 

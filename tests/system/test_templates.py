@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from ddp_perf.errors import ExitCode
-from ddp_perf.report.duel.markdown import MARKER
+from ddp_perf.report.directory import DUEL_MARKER
 from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run
 from tests.workflows import TEMPLATES, Forge, load, run_github, run_gitlab
@@ -223,7 +223,7 @@ def test_a_pull_request_of_a_fork_keeps_its_comment_in_the_artifact(forge):
 
 def test_the_marker_of_the_templates_is_that_of_the_comment():
     for name in ("github/pull_request.yml", "gitlab/.gitlab-ci.yml"):
-        assert MARKER in (TEMPLATES / name).read_text("utf-8")
+        assert DUEL_MARKER in (TEMPLATES / name).read_text("utf-8")
 
 
 @pytest.mark.parametrize(("code", "notes"), [("0", "[]"), ("75", '[{"id": 3, "body": "x"}]')])

@@ -104,7 +104,10 @@ class DuelledCase(MeasuredCase):
             lines.append(_what_it_takes(one))
         slower = verdict.outcome is DuelOutcome.SLOWER
         if slower and self._ddp.requested.is_first(self.case, "cause"):
-            lines += _causes(self._duel, self._one)
+            # Imported here: what draws is slow to import, and collection does not need it.
+            from ddp_perf.report.duel.report import cause_lines
+
+            lines += cause_lines(self._duel, self._one.id, _MOST_CHANGES)
         return "\n".join(lines)
 
     def _skip_undecided(self, text: str) -> NoReturn:
@@ -189,15 +192,6 @@ def _side_b(duel: Duel, suite: str) -> SuiteResult:
 def _about(result: SuiteResult, case_id: str) -> str:
     rows, key = result.summaries[case_id], result.environment.accelerator_key
     return case_summary(result.measurements[case_id], rows, key)
-
-
-def _causes(duel: Duel, one: CaseDuel) -> list[str]:
-    from ddp_perf.report.duel.rows import duel_report
-    from ddp_perf.report.duel.text import cause_lines
-
-    report = duel_report(duel)
-    row = next(row for row in report.rows if row.case == one.id)
-    return cause_lines(row, report, _MOST_CHANGES)
 
 
 def _ratio(one: MetricDuel) -> str:

@@ -82,8 +82,9 @@ class DuelReportWriter:
     def _write_report(
         self, directory: Path, duel: Duel | None, touched: Touched, environ: Mapping[str, str]
     ) -> None:
-        from ddp_perf.report.directory import DUEL_PAGE, write_duel_report
-        from ddp_perf.report.duel.markdown import duel_annotation_lines
+        from ddp_perf.report.annotations import duel_annotation_lines
+        from ddp_perf.report.directory import write_duel_report
+        from ddp_perf.report.duel.report import DUEL_PAGE
         from ddp_perf.report.files.markdown import append_step_summary, is_github
 
         if duel is not None:
@@ -106,16 +107,17 @@ class DuelReportWriter:
 
 def _comment(duel: Duel | None, touched: Touched) -> str:
     """Return the Markdown of the duel, and of the cases that were left out of it."""
-    from ddp_perf.report.duel.markdown import MARKER, duel_markdown
+    from ddp_perf.report.directory import DUEL_MARKER, duel_markdown
+    from ddp_perf.report.duel.report import build_duel
 
-    nothing = f"{MARKER}\n## ✅ Duel: no changed file can touch a case\n"
-    lines = [nothing if duel is None else duel_markdown(duel), *_left_out(touched)]
+    nothing = f"{DUEL_MARKER}\n## ✅ Duel: no changed file can touch a case\n"
+    lines = [nothing if duel is None else duel_markdown(build_duel(duel)), *_left_out(touched)]
     return "\n".join(lines) + ("\n" if touched.left_out else "")
 
 
 def _left_out(touched: Touched) -> Iterator[str]:
     """Yield for each reason how many cases it left out, and their names folded."""
-    from ddp_perf.report.files.markdown import markdown_escaped
+    from ddp_perf.render.markdown import markdown_escaped
 
     for reason in dict.fromkeys(touched.left_out.values()):
         names = [case_id for (_, case_id), why in touched.left_out.items() if why == reason]
@@ -360,12 +362,13 @@ def show_duel(terminalreporter: pytest.TerminalReporter, against: AgainstSession
     """Write the table of the duel, and why cases were left out of it."""
     # Imported here: rich and scipy are slow to import, and collection does not need them.
     from ddp_perf.render.tables import wrapped
-    from ddp_perf.report.duel.text import duel_text
+    from ddp_perf.render.terminal import report_text
+    from ddp_perf.report.duel.report import build_duel
 
     width = terminalreporter._tw.fullwidth
     if against.duel is not None:
         terminalreporter.section("duel")
-        for line in duel_text(against.duel, width).splitlines():
+        for line in report_text(build_duel(against.duel), width).splitlines():
             terminalreporter.write_line(line)
     for line in wrapped(list(left_out_lines(against.touched)), width):
         terminalreporter.write_line(line)

@@ -28,8 +28,8 @@ from ddp_perf.duel.values import (
     SideFailure,
     SideName,
 )
+from ddp_perf.render.model import NextStep, Status
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.report.next_step import NextStep, Status
 from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.stats.step_change import paired_terms
 from ddp_perf.work.changes import grows

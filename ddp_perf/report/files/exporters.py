@@ -14,10 +14,10 @@ import msgspec
 import yaml
 
 from ddp_perf.errors import ResultsError
+from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.columns import COLUMNS
 from ddp_perf.report.figures import reduction, utilisation_table
-from ddp_perf.report.next_step import Status
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ddp_perf.render.markdown import SIGNS, markdown_escaped
+from ddp_perf.render.model import Status
 from ddp_perf.report.columns import COLUMNS
 from ddp_perf.report.figures import (
     HEADINGS,
@@ -16,15 +16,12 @@ from ddp_perf.report.figures import (
     compared_by,
     gain_rows,
 )
-from ddp_perf.report.next_step import Status
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.session.gains import GainTable
 
 # ``summary.md``: for a pull request, or for the summary of a GitHub job.
 
 
-SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
-_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 _MOST_TABLES = 50
 
@@ -87,11 +84,6 @@ def _first(rows: Sequence[CaseRow]) -> Sequence[CaseRow]:
 def _found(row: CaseRow) -> str:
     reason = row.reason if row.in_words is None else f"{row.in_words}; {row.reason}"
     return reason if row.cause is None else f"{reason}; why: {row.cause}"
-
-
-def markdown_escaped(text: str) -> str:
-    """Return the text in one line, with all characters escaped that Markdown or HTML interprets."""
-    return _MARKUP.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
 # GitHub's workflow commands: ``::error title=…::message`` marks a job.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-import jinja2
 import msgspec
 from markupsafe import Markup
 
@@ -14,8 +13,9 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
+from ddp_perf.render.model import Status
 from ddp_perf.render.tables import short_names
-from ddp_perf.report.columns import Column, columns_of, percent_text, ratio_text
+from ddp_perf.report.columns import Column, columns_of
 from ddp_perf.report.figures import (
     HEADINGS,
     HIDDEN,
@@ -29,6 +29,7 @@ from ddp_perf.report.figures import (
     shown_step,
     utilisation_columns,
 )
+from ddp_perf.report.html.model_page import environment
 from ddp_perf.report.html.svg_plots import (
     Stack,
     efficiency_bars,
@@ -42,7 +43,7 @@ from ddp_perf.report.html.svg_plots import (
     term_plot,
     throughput_plot,
 )
-from ddp_perf.report.next_step import NO_TEST, Status, next_step, status_of
+from ddp_perf.report.next_step import NO_TEST, next_step, status_of
 from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.terminal.doctor import topology_rows
@@ -326,21 +327,3 @@ def false_alarm_rate(source: ReportSource) -> float:
 
 def _titles(summary: ReportSummary) -> dict[str, str]:
     return {row.metric: metric_title(row.metric) for row in summary.rows if row.metric}
-
-
-def environment() -> jinja2.Environment:
-    """Return the environment of the page templates, with their filters."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("ddp_perf.report.html"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": percent_text, "times": ratio_text, "sorts": _sorts}
-    return environment
-
-
-def _sorts(value: object) -> Markup:
-    """Return the attribute that sorts a cell. A cell without a figure is sorted last."""
-    return Markup("") if value is None else Markup(' data-v="{}"').format(value)

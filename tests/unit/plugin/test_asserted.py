@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.report.next_step import Status
+from ddp_perf.render.model import Status
 from ddp_perf.report.rows import report_summary
 from ddp_perf.session.result import read_results
 from tests.builders import make_failure, make_launch

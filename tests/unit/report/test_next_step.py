@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Culprit, Outcome, Settled
-from ddp_perf.report.next_step import NextStep, Status, next_step, status_of, step_after
+from ddp_perf.render.model import NextStep, Status
+from ddp_perf.report.next_step import next_step, status_of, step_after
 from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
 
 ONE, TWO = make_cases()

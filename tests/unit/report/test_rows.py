@@ -9,7 +9,7 @@ from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.next_step import Status
+from ddp_perf.render.model import Status
 from ddp_perf.report.rows import FAILED, NOT_JUDGED, report_summary
 from tests.builders import (
     make_acknowledgement,

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from ddp_perf.report.duel.markdown import MARKER
+from ddp_perf.report.directory import DUEL_MARKER
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 OURS = """\
@@ -69,7 +69,7 @@ def test_without_any_change_that_touches_a_case_no_duel_runs_and_the_session_is_
     assert f"ddp: --ddp-touched leaves 2 cases out: {REASON}" in words(done)
     assert f"leaves 1 case out: {REASON}, and our_model:build imports none" in words(done)
     comment = (repository.path / "out" / "duel.md").read_text("utf-8")
-    assert comment.startswith(f"{MARKER}\n## ")
+    assert comment.startswith(f"{DUEL_MARKER}\n## ")
     assert f"2 cases left out: {REASON}" in comment
     assert ONE in comment
     assert TWO in comment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.report.duel.markdown import duel_annotation_lines
+from ddp_perf.report.annotations import duel_annotation_lines
 from tests.builders import make_case
 from tests.duels import make_case_duel, make_duel, make_side_failure
 from tests.work_reports import make_change

@@ -13,7 +13,8 @@ import pytest
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import CaseDuel, MissingSide, PowerEstimate, SideCase
 from ddp_perf.errors import ResultsError
-from ddp_perf.report.directory import DUEL_PAGE, duel_json, duel_schema, write_duel_report
+from ddp_perf.report.directory import duel_json, duel_schema, write_duel_report
+from ddp_perf.report.duel.report import DUEL_PAGE, build_duel
 from tests.builders import make_case, make_cases, make_launch
 from tests.duels import (
     TREE,
@@ -104,20 +105,20 @@ def test_every_element_of_the_page_is_closed(tmp_path):
     assert open_elements == []
 
 
-def test_the_fields_that_differ_come_first_and_are_marked(tmp_path):
-    page = page_of(every_kind(), tmp_path)
-    rows = re.findall(r'<tr class="differs"><td>(.*?)</td>', page)
-    assert rows == ["torch"]
-
-
-def test_the_packages_that_differ_are_listed(tmp_path):
+def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_first(tmp_path):
     a, b = (
-        msgspec.structs.replace(make_conditions(), packages={"triton": version, "six": "1"})
-        for version in ("3.4", "3.5")
+        msgspec.structs.replace(make_conditions(torch=torch), packages={"triton": v, "six": "1"})
+        for torch, v in (("2.11.0", "3.4"), ("2.13.0", "3.5"))
     )
-    page = page_of(make_duel(conditions={"A": a, "B": b}), tmp_path)
-    assert "Packages that differ (1)" in page
-    assert "<td>triton</td>" in page
+    duel = make_duel(conditions={"A": a, "B": b})
+
+    packages, fields = build_duel(duel).sections[-1].parts
+
+    assert [[cell.text for cell in row] for row in packages.rows] == [["triton", "3.4", "3.5"]]
+    assert [cell.text for cell in fields.rows[0]] == ["torch", "2.11.0", "2.13.0"]
+    differs = [a != b for _, a, b in fields.rows]
+    assert differs == sorted(differs, reverse=True)
+    assert '<td data-v="triton">triton</td>' in page_of(duel, tmp_path)
 
 
 def test_all_texts_are_escaped(tmp_path):

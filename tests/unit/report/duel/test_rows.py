@@ -7,8 +7,8 @@ import pytest
 
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.render.model import Status
 from ddp_perf.report.duel.rows import duel_report
-from ddp_perf.report.next_step import Status
 from tests.builders import make_case, make_launch, make_probe
 from tests.duels import (
     make_case_duel,

@@ -7,7 +7,8 @@ import pytest
 
 from ddp_perf.core.verdict import Cause, DuelOutcome, Explanation
 from ddp_perf.duel.values import CaseDuel, MissingSide, PowerEstimate, SideCase
-from ddp_perf.report.duel.text import duel_text
+from ddp_perf.render.terminal import report_text
+from ddp_perf.report.duel.report import build_duel
 from tests.builders import make_case, make_cases, make_probe
 from tests.duels import (
     make_case_duel,
@@ -26,7 +27,7 @@ EQUIVALENT, FASTER = DuelOutcome.EQUIVALENT, DuelOutcome.FASTER
 
 
 def shown(*cases, width=80, **changes):
-    return duel_text(make_duel(*cases, **changes), width)
+    return report_text(build_duel(make_duel(*cases, **changes)), width)
 
 
 def line_with(text, part):
@@ -52,13 +53,13 @@ def test_a_case_is_one_line_with_both_steps_and_its_verdict():
     cells = line_with(text, "1.100").split("  ")
     assert [cell.strip() for cell in cells if cell.strip()] == [
         make_case().id,
+        "SLOWER",
         "step",
         "10.00 ms",
         "11.00 ms",
         "1.100",
         "1.080 to 1.120",
         "4",
-        "SLOWER",
     ]
 
 
@@ -180,9 +181,7 @@ def test_without_any_difference_the_text_states_what_was_compared():
 
 def test_many_differences_of_the_environments_are_shortened():
     text = shown(differences=tuple(f"package{i}: 1 → 2" for i in range(30)))
-    assert "package7: 1 → 2; and 22 more: duel.html has them (--report DIR)" in " ".join(
-        text.split()
-    )
+    assert "package7: 1 → 2; and 22 more: see duel.html" in " ".join(text.split())
 
 
 def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
@@ -212,10 +211,10 @@ def test_a_failure_has_its_rank_and_its_last_output():
     case = CaseDuel(cases=SideCase(a=ONE, b=ONE), failures=(failed,))
     text = shown(case)
     assert f"{ONE.id}: BROKEN" in text
-    assert f"  {ONE.id}: launch 1: rank 1: exited with code 3" in text
+    assert f"  side B failed: {ONE.id}: launch 1: rank 1: exited with code 3" in text
     assert "line 49" in text
     assert "line 3\n" not in text
-    assert "39 lines left out: duel.html has them (--report DIR)" in text
+    assert "39 lines left out: see duel.html" in text
 
 
 def test_a_missing_case_and_an_interrupt_are_stated():

@@ -10,9 +10,9 @@ import re
 import msgspec
 import pytest
 
+from ddp_perf.render.model import NextStep
 from ddp_perf.report.figures import MEANINGS, SHOWN
 from ddp_perf.report.html.page import report_html
-from ddp_perf.report.next_step import NextStep
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.terminal.table import figure_headings
 from tests.builders import (

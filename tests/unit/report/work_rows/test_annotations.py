@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site
-from ddp_perf.report.work_rows import work_annotation_lines
+from ddp_perf.report.annotations import work_annotation_lines
 from ddp_perf.work.values import CountedCase, Place
 from tests.builders import make_cases
 from tests.work_reports import make_change, make_counted, make_same, make_work_report

@@ -11,14 +11,19 @@ import pytest
 
 from ddp_perf.core.work import Site
 from ddp_perf.errors import ResultsError
-from ddp_perf.report.directory import WORK_PAGE, work_report_schema, write_work_report
-from ddp_perf.report.work_rows import MODELLED, WorkReport
+from ddp_perf.render.markdown import markdown_escaped
+from ddp_perf.report.directory import work_report_schema, write_work_report
+from ddp_perf.report.work_rows import MODELLED, WORK_PAGE, WorkReport
 from ddp_perf.work.values import CountedCase, Place
 from tests.builders import HOSTILE, make_cases
 from tests.work_reports import A100, make_change, make_counted, make_same
 from tests.works import make_site
 
 ONE, TWO, OTHER, _ = make_cases(tier="gpu", batch_sizes=[64, 128])
+CHANGE = (
+    "+2 aten.clone (float32), +134 MB, in backward of layers.* (my_model.py:42 Block.forward);"
+    " modelled: +0.073 ms on A100-SXM4-80GB"
+)
 COST = "about +0.073 ms of 0.0367 ms on A100-SXM4-80GB (modelled)"
 
 
@@ -46,9 +51,8 @@ def text_of(page):
 def test_the_page_shows_each_change_with_its_line_and_its_cost(written):
     page = text_of(written()[WORK_PAGE])
     assert "3 cases: 1 REGRESSION, 1 NOT COUNTED, 1 PASS" in page
-    assert "+2 aten.clone (float32), +134 MB backward 1 3 +0.073" in page
-    assert "my_model.py:42 Block.forward in layers.* (+2) return self.norm(x)" in page
-    assert "Changed option: ddp.bucket_cap_mb: 25 → 5 (a.yaml:7)" in page
+    assert f"{CHANGE} return self.norm(x)" in page
+    assert "changed option: ddp.bucket_cap_mb: 25 → 5 (a.yaml:7)" in page
     assert COST in page
     assert MODELLED in page
 
@@ -57,11 +61,11 @@ def test_the_edited_line_comes_before_the_changes(written):
     edited = make_site(7, "return module(module(x))  # <b>")
     files = written(make_counted(case=ONE, lines=(edited,)))
     page = text_of(files[WORK_PAGE])
-    assert "Edited line: my_model.py:7 Block.forward return module(module(x)) # <b>" in page
-    assert page.index("Edited line") < page.index("the step does more work")
-    first, second, *_ = files["work.md"].splitlines()[2:]
-    assert "REGRESSION" in first
-    assert second == r"- edited line: my\_model.py:7 Block.forward"
+    assert "edited line: my_model.py:7 Block.forward return module(module(x)) # <b>" in page
+    assert page.index("edited line") < page.index("+2 aten.clone")
+    lines = files["work.md"].splitlines()
+    at = lines.index(f"**{ONE.id}: REGRESSION**")
+    assert lines[at + 3] == r"- edited line: my\_model.py:7 Block.forward"
 
 
 def test_the_page_uses_no_network(written):
@@ -76,27 +80,25 @@ def test_a_page_without_costs_does_not_speak_of_a_model(written):
 
 def test_the_markdown_has_the_finding_with_its_line_and_its_cost(written):
     text = written()["work.md"]
-    assert text.startswith("## ❌ Work: RED, 3 cases: 1 REGRESSION, 1 NOT COUNTED, 1 PASS\n")
-    assert (
-        "- +2 aten.clone (float32), +134 MB, in backward; modelled: +0.073 ms on A100-SXM4-80GB;"
-        " at my\\_model.py:42 Block.forward\n"
-    ) in text
+    assert text.startswith("## ❌ RED: work of a training step, counted\n")
+    assert "3 cases: 1 REGRESSION, 1 NOT COUNTED, 1 PASS\n" in text
+    assert f"- {markdown_escaped(CHANGE)}\n" in text
     assert f"- {COST}\n" in text
-    assert f"**{TWO.id}**: NOT COUNTED, raised\n" in text
-    assert f"| {OTHER.id} | PASS | 3 | 201,326,592 | 0 | 0 | 0 |" in text
+    assert f"**{TWO.id}: NOT COUNTED**\n\n\n<pre>raised</pre>\n" in text
+    assert f"| {OTHER.id} | ✅ PASS | 3 | 0 | 201 MB | 0 | 0 | 0 bytes |" in text
 
 
 def test_the_markdown_of_green_cases_has_their_table_alone(written):
     text = written(make_same())["work.md"]
-    assert text.startswith("## ✅ Work: GREEN, 1 case: 1 PASS\n\n<details>")
+    assert text.startswith("## ✅ GREEN: work of a training step, counted\n\n1 case: 1 PASS\n\n|")
+    assert "details" not in text
     assert MODELLED not in text
 
 
 def test_long_markdown_ends_with_where_the_rest_is(written):
     many = [make_change(what=f"aten.op{n} (float32)") for n in range(12)]
     text = written(*(make_counted(*many, case=ONE) for _ in range(22)))["work.md"]
-    assert text.count("and 2 more changes: see work.html") == 20
-    assert "and 2 more cases: see work.html" in text
+    assert text.count("and 2 more changes: see work.html") == 22
 
 
 def test_the_json_is_valid_and_has_the_rows(written):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.next_step import Status
+from ddp_perf.render.model import Status
 from ddp_perf.report.work_rows import NOT_COUNTED, step_figures, work_report
 from ddp_perf.work.values import CountedCase
 from tests.builders import make_case

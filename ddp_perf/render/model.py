@@ -1,0 +1,125 @@
+"""A report: what a person reads of a result, stated once for every medium."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ddp_perf.core.work import Site
+
+# What shows a part: the terminal, Markdown and the page; the wide ones of them; or the page alone.
+Media = Literal["all", "wide", "page"]
+
+
+class Status(str, enum.Enum):
+    """The status of a case, or of a session. The worst comes first."""
+
+    RED = "RED"
+    UNDECIDED = "UNDECIDED"
+    GREEN = "GREEN"
+    UNTESTED = "UNTESTED"  # of a case: no test asserts its verdict, which does not count
+
+
+class NextStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A command for a shell where the session was started, and what it is for."""
+
+    why: str  # a sentence without a full stop
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.why}\nnext: {self.command}"
+
+
+SOFT_HYPHEN = "\u00ad"  # in a title: where a narrow column may break it
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table: words, or figures that are aligned and can be sorted."""
+
+    title: str
+    meaning: str = ""
+    words: bool = False
+    media: Media = "all"
+
+
+class Cell(NamedTuple):
+    """A cell, and what sorts it. A cell without a figure comes last."""
+
+    text: str
+    value: float | str | None = None
+    status: Status | None = None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A table. Rows with one first cell belong together: the first of them has their status."""
+
+    label: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    media: Media = "all"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence, a change of which a narrow medium shows the first ones, or what was printed."""
+
+    text: str
+    kind: Literal["sentence", "change", "output"] = "sentence"
+    source: Site | None = None  # the line of code that it is about, which a page quotes
+    media: Media = "all"
+
+
+class Plot(NamedTuple):
+    """A plot for a page, which draws it as SVG."""
+
+    draw: Callable[[], str]
+    caption: str = ""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a report under its own title: a case, or what is about all of them."""
+
+    title: str
+    parts: tuple[Note | Table | Plot, ...]
+    verdict: str = ""
+    status: Status | None = None
+    media: Media = "all"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A report, as it is read from its beginning: the verdict, the cases, then all else."""
+
+    title: str
+    verdict: str  # in a word
+    status: Status
+    headline: str
+    about: tuple[Note, ...] = ()  # what was measured
+    ended: str | None = None  # why it is not whole
+    table: Table | None = None
+    notes: tuple[Note, ...] = ()  # below the table
+    sections: tuple[Section, ...] = ()
+    certainty: str | None = None
+    next: NextStep | None = None
+    legend: str = ""  # of a page
+    page: str  # the file that has everything
+    data: str  # the file for programs
+
+
+def limited(parts: tuple[Note | Table | Plot, ...], most: int, page: str) -> list[Note]:
+    """Return the notes that a narrow medium shows: the first ``most`` changes, and all others."""
+    notes = [part for part in parts if isinstance(part, Note) and part.media == "all"]
+    changes = [note for note in notes if note.kind == "change"]
+    if len(changes) <= most:
+        return notes
+    left_out = Note(text=f"and {len(changes) - most} more changes: see {page}")
+    place = notes.index(changes[most])
+    hidden = changes[most:]
+    rest = [note for note in notes[place:] if note not in hidden]
+    return [*notes[:place], left_out, *rest]
+
+
+def shows(media: Media, *, wide: bool) -> bool:
+    """Return whether Markdown (``wide``) or the terminal shows what has these media."""
+    return media == "all" or (wide and media == "wide")

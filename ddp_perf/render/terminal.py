@@ -1,0 +1,114 @@
+"""A report as text for a terminal without colour."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from ddp_perf.render.model import SOFT_HYPHEN, Note, Report, Section, Table, limited, shows
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+
+_MOST_CHANGES = 3  # of a case
+_MOST_OUTPUT = 12  # lines, from the end
+_LEAST_HEADING = 6  # columns: so short a heading is not broken
+
+
+def report_text(report: Report, width: int) -> str:
+    """Return what was measured, the table, the cases that need it, and the next command.
+
+    No line is wider than ``width``, or 80 columns, but commands and what was printed.
+    """
+    width = max(width, NARROWEST)
+    lines = wrapped(_texts(report.about), width)
+    lines += wrapped([report.headline, *filter(None, [report.ended])], width)
+    if report.table is not None and report.table.rows:
+        lines += ["", *table_lines(report.table, width), ""]
+    lines += wrapped(_texts(report.notes), width)
+    for section in report.sections:
+        if section.media == "all":
+            lines += ["", *_section(section, report.page, width)]
+    lines += ["", *wrapped([f"{report.title}: {report.verdict}"], width)]
+    lines += wrapped([*filter(None, [report.certainty])], width)
+    if report.next is not None:
+        lines += [*wrapped([report.next.why], width), f"next: {report.next.command}"]
+    return "\n".join(lines)
+
+
+def table_lines(table: Table, width: int) -> list[str]:
+    """Return the lines of a table.
+
+    A first cell that is repeated is shown once. One that leaves the others no room has a line of
+    its own above them.
+    """
+    shown = [at for at, column in enumerate(table.columns) if shows(column.media, wide=False)]
+    names = short_names(row[0].text for row in table.rows)
+    cells = [[row[at].text for at in shown[1:]] for row in table.rows]
+    titles = [_heading(table.columns[at].title, column) for at, column in _by_column(shown, cells)]
+    beside = max(map(len, names.values()), default=0) <= width - _width(titles, cells)
+    text = plain_table()
+    text.add_column(table.columns[0].title if beside else "")
+    for at, title in zip(shown[1:], titles, strict=True):
+        words = table.columns[at].words
+        text.add_column(title, justify="left" if words else "right", no_wrap=True)
+    above: list[str] = []
+    for number, row in enumerate(table.rows):
+        first = number == 0 or table.rows[number - 1][0] != row[0]
+        text.add_row(names[row[0].text] if first and beside else "", *cells[number])
+        above.append(row[0].text if first and not beside else "")
+    lines = rendered(text, width)
+    end = next(at for at, line in enumerate(lines) if line.startswith("─")) + 1
+    body = zip(above, lines[end:], strict=True)
+    return [*lines[:end], *(line for pair in body for line in pair if line)]
+
+
+def _by_column(
+    shown: Sequence[int], cells: Sequence[Sequence[str]]
+) -> list[tuple[int, tuple[str, ...]]]:
+    columns = list(zip(*cells, strict=True)) or [()] * (len(shown) - 1)
+    return list(zip(shown[1:], columns, strict=True))
+
+
+def _heading(title: str, cells: Sequence[str]) -> str:
+    """Return the title in lines that are no wider than the cells, if its words allow that."""
+    widest = max(map(len, cells), default=0)
+    words = [part for word in title.split() for part in _parts(word, widest)]
+    room = max(widest, _LEAST_HEADING, *map(len, words))
+    return "\n".join(textwrap.wrap(" ".join(words), room, break_long_words=False))
+
+
+def _parts(word: str, room: int) -> list[str]:
+    """Return the word, or the parts at its soft hyphens if it is wider than its column."""
+    whole = word.replace(SOFT_HYPHEN, "")
+    if len(whole) <= room:
+        return [whole]
+    *parts, last = word.split(SOFT_HYPHEN)
+    return [*(f"{part}-" for part in parts), last]
+
+
+def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """Return the columns that all cells but the first need."""
+    needed = 0
+    for at, title in enumerate(titles):
+        needed += 2 + max(*map(len, title.splitlines()), *(len(row[at]) for row in cells), 1)
+    return needed
+
+
+def _section(section: Section, page: str, width: int) -> list[str]:
+    body: list[str] = []
+    for note in limited(section.parts, _MOST_CHANGES, page):
+        body += _shortened(note, page) if note.kind == "output" else wrapped([note.text], width - 2)
+    title = f"{section.title}: {section.verdict}" if section.verdict else section.title
+    return [title, *textwrap.indent("\n".join(body), "  ").splitlines()]
+
+
+def _shortened(note: Note, page: str) -> list[str]:
+    """Return the first line of what was printed, and the last ones."""
+    first, *rest = note.text.splitlines()
+    left_out = len(rest) - _MOST_OUTPUT
+    if left_out <= 0:
+        return [first, *rest]
+    return [first, f"… {left_out} lines left out: see {page}", *rest[-_MOST_OUTPUT:]]
+
+
+def _texts(notes: Sequence[Note]) -> list[str]:
+    return [note.text for note in notes if shows(note.media, wide=False)]

@@ -1,0 +1,485 @@
+"""The report of a duel: the verdict on each case, what differs, and how certain that is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.metric import (
+    CPU_TIME,
+    EFFICIENCY,
+    ENERGY,
+    PEAK_MEMORY,
+    STEP_TIME,
+    TAIL,
+    metric_spec,
+    metric_title,
+)
+from ddp_perf.core.verdict import Delta, DuelOutcome
+from ddp_perf.duel.values import (
+    CaseDuel,
+    Duel,
+    MetricDuel,
+    SideConditions,
+    SideFailure,
+    SideName,
+)
+from ddp_perf.render.model import Cell, Column, Note, Plot, Report, Section, Table
+from ddp_perf.render.units import (
+    ABSENT,
+    counted,
+    describe_duration,
+    milliseconds,
+    short_number,
+    short_percent,
+)
+from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
+from ddp_perf.report.figures import MEANINGS
+from ddp_perf.report.html.svg_plots import (
+    PlottedPair,
+    Stack,
+    line_plot,
+    ratio_plot,
+    step_curves,
+    term_plot,
+)
+from ddp_perf.report.terminal.text import cause_line, describe_launch_failure
+from ddp_perf.stats.step_decomposition import decompose, typical
+from ddp_perf.work.changes import grows
+from ddp_perf.work.text import MOST_LINES, change_sentence, place_text
+from ddp_perf.work.values import WorkChange
+
+# The report of a duel.
+
+
+DUEL_PAGE, DUEL_DATA = "duel.html", "duel.json"
+_MOST_DIFFERENCES = 8  # of the environments, that are named before the table
+_LEGEND = (
+    "Pairs: a square is the ratio of a pair by the figure that decides; an orange one has a slow"
+    " launch (its tip names the side), and a triangle lies beyond the axis. The line is the mean so"
+    " far with its 95 % interval, which holds at any one number of pairs; the bar at the right is"
+    " the interval of the verdict, which holds at all looks together. Green: within ± the"
+    " tolerance. A launch is slow if it is two tolerances above the median of its side. Terms are"
+    " of the probed steps after the timed ones: "
+)
+_INTERVALS = (
+    "An interval holds at whichever look the test stopped, at the confidence of its test: 90 %"
+    " where EQUIVALENT (two one-sided tests at 5 %), else 1 − 2 × its part of that rate."
+    " EQUIVALENT: the interval lies within ± the tolerance."
+)
+_COLUMNS = (
+    Column(title="case", words=True),
+    Column(title="verdict", words=True),
+    Column(title="of", meaning="the figure that the verdict is on", words=True),
+    Column(title="A"),
+    Column(title="B"),
+    Column(title="B ÷ A", meaning="1.05 is 5 % slower"),
+    Column(title="interval"),
+    Column(
+        title="min. det.",
+        meaning="minimum detectable effect: the smallest slow-down that the planned pairs find nine"
+        " times in ten",
+        media="wide",
+    ),
+    Column(title="pairs"),
+)
+
+
+def build_duel(duel: Duel) -> Report:
+    """Return what a person reads of a duel."""
+    report = duel_report(duel)
+    pairs = counted(sum(len(row.pairs) for row in report.rows), "pair")
+    sections = [_case(case, row, report) for case, row in zip(duel.cases, report.rows, strict=True)]
+    return Report(
+        title="B against A",
+        verdict=report.verdict,
+        status=report.status,
+        headline=(
+            f"{report.headline}; {pairs} of launches in {describe_duration(report.wall_s)}, from"
+            f" {report.began[:16].replace('T', ' ')} UTC"
+        ),
+        about=tuple(Note(text=text) for text in _compared(report)),
+        ended=report.ended,
+        table=Table(label="the verdicts on each case", columns=_COLUMNS, rows=_rows(report)),
+        notes=tuple(Note(text=text) for text in _notes(report)),
+        sections=(*sections, *_environments(report)),
+        certainty=certainty(report),
+        next=report.next,
+        legend=_LEGEND + "; ".join(f"{term}: {meaning}" for term, meaning in MEANINGS.items()),
+        page=DUEL_PAGE,
+        data=DUEL_DATA,
+    )
+
+
+def _compared(report: DuelReport) -> Iterator[str]:
+    """Yield the sides, and how their environments differ."""
+    yield f"A: {report.a.label}"
+    yield f"B: {report.b.label}"
+    shown = list(report.differences[:_MOST_DIFFERENCES])
+    if more := len(report.differences) - len(shown):
+        shown.append(f"and {more} more: see {DUEL_PAGE}")
+    if shown:
+        yield f"differences: {'; '.join(shown)}"
+
+
+def _rows(report: DuelReport) -> tuple[tuple[Cell, ...], ...]:
+    """Return a row for each verdict that a reader must see, after its case."""
+    return tuple(row for one in report.rows for row in _rows_of(one))
+
+
+def _rows_of(row: DuelRow) -> Iterator[tuple[Cell, ...]]:
+    name, verdict = Cell(row.case, row.case), Cell(row.verdict, row.verdict, row.status)
+    if not row.tabled:
+        yield (name, verdict, *[Cell(ABSENT)] * (len(_COLUMNS) - 2))
+    for place, one in enumerate(row.tabled):
+        outcome = one.verdict.outcome.value
+        own = Cell(outcome if one.decides else f"({outcome})", outcome)
+        yield (name, verdict if place == 0 else own, *_figures(one))
+
+
+def _figures(one: MetricDuel) -> Iterator[Cell]:
+    verdict, seen = one.verdict, one.verdict.minimum_detectable
+    yield Cell(SHORT_TITLES.get(one.metric, one.metric), one.metric)
+    yield Cell(figure_text(one.metric, one.a), one.a)
+    yield Cell(figure_text(one.metric, one.b), one.b)
+    yield Cell(ABSENT if verdict.ratio is None else f"{verdict.ratio:.3f}", verdict.ratio)
+    yield Cell(_interval(one))
+    yield Cell(ABSENT if seen is None else effect_text(seen), seen)
+    yield Cell(str(verdict.pairs), verdict.pairs)
+
+
+def _notes(report: DuelReport) -> Iterator[str]:
+    """Yield what the table is about, what can be seen, and the cases without a verdict."""
+    tolerances = {row.step.tolerance for row in report.rows if row.step is not None}
+    if tolerances:
+        low, high = short_percent(min(tolerances)), short_percent(max(tolerances))
+        within = low if low == high else f"{low} to {high}, by case"
+        yield f"B ÷ A: 1.05 is 5 % slower. EQUIVALENT: within ± {within}"
+    yield from _what_decides(report)
+    if seen := _what_is_seen(report):
+        yield seen
+    for one in report.missing:
+        yield f"NOT COMPARED: {one.case_id}: {one.reason}"
+    for why, number in report.left_out.items():
+        yield f"left out: {counted(number, 'case')}: {why}"
+
+
+def certainty(report: DuelReport) -> str:
+    """Return the probability of a false alarm."""
+    rate = short_percent(report.false_alarm_rate)
+    return (
+        f"if the sides were equal, the probability of any SLOWER would be at most {rate}, and as"
+        " much of any FASTER"
+    )
+
+
+# A case of a duel: its reasons, its causes and, on the page, all of its figures.
+
+
+def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
+    sentences = [
+        *reasons(row),
+        *difference_lines(row),
+        *([] if row.work or difference_lines(row) else [_nothing_found(row, report)]),
+    ]
+    return Section(
+        title=row.case,
+        verdict=row.verdict,
+        status=row.status,
+        parts=(
+            *map(_failure, row.failures),
+            *(Note(text=text) for text in sentences),
+            *map(_change, row.work or ()),
+            *(Note(text=text) for text in [*step_lines(row), *_conditions_of(row)]),
+            *_plots(case, row),
+            *([_all_figures(row)] if row.metrics else []),
+        ),
+        media="all" if _needs_detail(row) else "page",
+    )
+
+
+def _needs_detail(row: DuelRow) -> bool:
+    """Return whether a reader must see what differs: the verdict, a failure, or more work."""
+    differs = {one.verdict.outcome for one in row.shown} != {DuelOutcome.EQUIVALENT}
+    return differs or bool(row.failures) or any(grows(change) for change in row.work or ())
+
+
+def cause_lines(duel: Duel, case_id: str, most: int) -> list[str]:
+    """Return what differs between the sides of a case, and the terms of the step that changed.
+
+    ``most`` is how many changes of the work are shown.
+    """
+    report = duel_report(duel)
+    row = next(row for row in report.rows if row.case == case_id)
+    work = [_change(change).text for change in row.work or ()]
+    if more := len(work[most:]):
+        work[most:] = [f"and {more} more changes of the work: see {DUEL_PAGE}"]
+    lines = [*difference_lines(row), *work] or [_nothing_found(row, report)]
+    return [*lines, *step_lines(row)]
+
+
+# The sentences on a case of a duel.
+
+
+SHORT_TITLES = {
+    STEP_TIME.name: "step",
+    CPU_TIME.name: "CPU time",
+    TAIL.name: "tail",
+    EFFICIENCY.name: "scaling cost",
+    PEAK_MEMORY.name: "memory",
+    ENERGY.name: "energy",
+}
+_WHOLE_IN_JSON = "(These are the frames of your code; duel.json has the whole traceback.)"
+_WRITERS: dict[str, Callable[[float], str]] = {
+    "s": lambda value: f"{milliseconds(value)} ms",
+    "ratio": lambda value: f"{value:.3f}",
+    "bytes": lambda value: f"{value / 2**20:,.1f} MiB",
+    "J": lambda value: f"{value:.3g} J",
+}
+
+
+def figure_text(metric: str, value: float | None) -> str:
+    """Write a figure in the unit of its metric: ``12.34 ms``, ``812.0 MiB``."""
+    if value is None:
+        return ABSENT
+    return _WRITERS.get(metric_spec(metric).unit, short_number)(value)
+
+
+def _interval(one: MetricDuel) -> str:
+    """Write the interval of the ratio: ``1.021 to 1.078``."""
+    interval = one.verdict.interval
+    return ABSENT if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+
+
+def _what_decides(report: DuelReport) -> list[str]:
+    """Return why the CPU time of the step decides in place of its wall time: of the first case."""
+    found = [row.step for row in report.rows if row.step is not None and row.step.why]
+    if not found:
+        return []
+    others = len(found) - 1
+    why = str(found[0].why)
+    return [f"{why}; so too in {counted(others, 'other case')}" if others else why]
+
+
+def _what_is_seen(report: DuelReport) -> str | None:
+    """Return the minimum detectable effects of the cases on the step, in one line."""
+    seen = [effect for row in report.rows if (effect := smallest_seen(row)) is not None]
+    if not seen:
+        return None
+    low, high = effect_text(min(seen)), effect_text(max(seen))
+    shown = low if low == high else f"{low} (the steadiest case) to {high}"
+    return f"minimum detectable slow-down, found nine times in ten: {shown}"
+
+
+def effect_text(share: float) -> str:
+    """Write a minimum detectable effect with the digits that it deserves: ``3.1 %``."""
+    return short_percent(round(share, 3))
+
+
+def smallest_seen(row: DuelRow) -> float | None:
+    """Return the minimum detectable effect on the step: of the verdict, else of the A/A launches.
+
+    None: it is unknown.
+    """
+    step = row.step
+    if step is not None and step.verdict.minimum_detectable is not None:
+        return step.verdict.minimum_detectable
+    metric = step.metric if step is not None else STEP_TIME.name
+    power = (estimate.minimum_detectable for estimate in row.power if estimate.metric == metric)
+    return next(power, None)
+
+
+def reasons(row: DuelRow) -> list[str]:
+    """Return each shown verdict with its reason."""
+    lines = []
+    for one in row.shown:
+        title = metric_title(one.metric)
+        if not one.decides:
+            title += ", which does not decide" + (f" ({one.why})" if one.why else "")
+        lines.append(f"{title}: {one.verdict.outcome.value}, {one.verdict.reason}")
+    return lines
+
+
+def difference_lines(row: DuelRow) -> list[str]:
+    """Return what differs between the sides of a case, without the changes of the work."""
+    lines = [f"edited line: {place_text(site)}: {site.text}" for site in row.lines[:MOST_LINES]]
+    lines += [f"changed option: {option}" for option in row.options]
+    if row.structure is not None:
+        lines.append(f"structure: {row.structure}")
+    if row.uncounted is not None:
+        lines.append(f"the work was not counted: {row.uncounted}")
+    return lines
+
+
+def step_lines(row: DuelRow) -> list[str]:
+    """Return the causes by the terms of the step, and the terms that changed."""
+    causes = row.explanation.causes if row.explanation is not None else ()
+    return [*(f"why: {cause_line(cause)}" for cause in causes), *_term_lines(row)]
+
+
+def _term_lines(row: DuelRow) -> list[str]:
+    """Return the terms of the step that changed by more than chance explains, the largest first.
+
+    If a slower case has none, the largest change is named.
+    """
+    if not row.terms:
+        return []
+    changed = [term for term in row.terms if term.is_certain]
+    if not changed and row.verdict != DuelOutcome.SLOWER.value:
+        return []
+    if not changed:
+        largest = max(row.terms, key=lambda term: abs(term.change))
+        return [f"no term of the step changed for certain; the largest change: {_term(largest)}"]
+    changed.sort(key=lambda term: abs(term.change), reverse=True)
+    return [f"terms of the step that changed: {', '.join(map(_term, changed))}"]
+
+
+def _term(term: Delta) -> str:
+    return (
+        f"{term.name} {milliseconds(term.before)} → {milliseconds(term.after)} ms"
+        f" ({term.change * 1e3:+.2f} ± {milliseconds(term.uncertainty)})"
+    )
+
+
+def _nothing_found(row: DuelRow, report: DuelReport) -> str:
+    """Return what was compared without a difference, and whether the environments differ."""
+    compared = "options" if row.work is None else "work or options"
+    if report.differences:
+        return f"no difference of {compared} was found, but the environments differ"
+    return f"no difference of {compared}, of versions or of settings was found"
+
+
+def _change(change: WorkChange) -> Note:
+    more = "more" if grows(change) else "other"
+    source = change.places[0].site if change.places else None
+    return Note(text=f"{more} work: {change_sentence(change)}", kind="change", source=source)
+
+
+def _failure(failed: SideFailure) -> Note:
+    described = describe_launch_failure(failed.failure, remark=_WHOLE_IN_JSON)
+    return Note(text=f"side {failed.side} failed: {described}", kind="output")
+
+
+def _conditions_of(row: DuelRow) -> Iterator[str]:
+    """Yield what disturbed the launches of a case, and what they could show."""
+    for side, text in row.disturbed.items():
+        yield f"side {side}: {text}"
+    seen = smallest_seen(row)
+    if seen is not None and row.verdict == DuelOutcome.UNDECIDED.value:
+        yield f"a whole budget of pairs finds a slow-down of {effect_text(seen)} nine times in ten"
+
+
+# The figures and plots of a case, and the conditions of both sides, for the page.
+
+
+_FIGURES = (
+    Column(title="figure", words=True),
+    Column(title="outcome", words=True),
+    Column(title="A"),
+    Column(title="B"),
+    Column(title="B ÷ A"),
+    Column(title="interval", meaning=_INTERVALS),
+    Column(title="tolerance"),
+    Column(title="reason", words=True),
+)
+
+
+def _all_figures(row: DuelRow) -> Table:
+    """Return every verdict on a case, with its reason and whether it decides."""
+    rows = []
+    for one in row.metrics:
+        verdict = one.verdict
+        why = f" ({one.why})" if one.why else ""
+        reason = f"{verdict.reason}{why if one.decides else f'; it does not decide{why}'}"
+        rows.append(
+            (
+                Cell(metric_title(one.metric), one.metric),
+                Cell(verdict.outcome.value, verdict.outcome.value),
+                Cell(figure_text(one.metric, one.a), one.a),
+                Cell(figure_text(one.metric, one.b), one.b),
+                Cell(ABSENT if verdict.ratio is None else f"{verdict.ratio:.3f}", verdict.ratio),
+                Cell(_interval(one)),
+                Cell(short_percent(one.tolerance), one.tolerance),
+                Cell(reason),
+            )
+        )
+    label = f"all figures of {row.case}"
+    return Table(label=label, columns=_FIGURES, rows=tuple(rows), media="page")
+
+
+def _plots(case: CaseDuel, row: DuelRow) -> Iterator[Plot]:
+    """Yield the pairs by the figure of the step that decides, all timed steps, and their terms."""
+    step = row.step
+    if step is not None and (pairs := _plotted(row, step)):
+        yield Plot(functools.partial(ratio_plot, pairs, step.tolerance, step.verdict))
+        aa = [1e3 * figures[step.metric] for figures in row.aa if step.metric in figures]
+        yield Plot(functools.partial(line_plot, pairs, "ms a step", aa))
+    if not case.pairs:
+        return
+    sides = ((pair.a for pair in case.pairs), (pair.b for pair in case.pairs))
+    steps = [[1e3 * seconds for launch in side for seconds in launch.step_s] for side in sides]
+    yield Plot(functools.partial(step_curves, *steps))
+    if len(stacks := list(_stacks(case))) == 2:
+        yield Plot(functools.partial(term_plot, stacks), "Where the time of a step goes")
+
+
+def _plotted(row: DuelRow, step: MetricDuel) -> list[PlottedPair]:
+    found = []
+    for pair in row.pairs:
+        if step.metric in pair.a and step.metric in pair.b:
+            a, b = 1e3 * pair.a[step.metric], 1e3 * pair.b[step.metric]
+            tip = f"A {a:.4g} ms, B {b:.4g} ms, {pair.first} first"
+            found.append(PlottedPair(a=a, b=b, tip=tip))
+    return found
+
+
+def _stacks(case: CaseDuel) -> Iterator[Stack]:
+    """Yield the terms of the typical step of each side that was probed."""
+    for name in ("A", "B"):
+        launches = [pair.a if name == "A" else pair.b for pair in case.pairs]
+        probed = (decompose(launch) for launch in launches)
+        step = typical([found for found in probed if found is not None])
+        if step is not None:
+            yield Stack(name=name, step=step, step_s=step.step_s)
+
+
+def _environments(report: DuelReport) -> Iterator[Section]:
+    """Yield what differs between the environments, and on the page all that is known of them."""
+    fields = {side: _fields(found) for side, found in report.conditions.items()}
+    packages = {side: found.packages for side, found in report.conditions.items()}
+    differing = [row for row in _side_by_side(packages) if row[1] != row[2]]
+    tables = [
+        _sides("packages that differ", "package", differing),
+        _sides("versions and settings of both sides", "field", _side_by_side(fields)),
+    ]
+    if report.differences or any(table.rows for table in tables):
+        yield Section(
+            title=f"the environments differ ({len(report.differences)})",
+            parts=(
+                *(Note(text=text) for text in report.differences),
+                *(table for table in tables if table.rows),
+            ),
+            media="wide" if report.differences else "page",
+        )
+
+
+def _fields(conditions: SideConditions) -> dict[str, str]:
+    fields = {**conditions.environment.conditions(), **msgspec.structs.asdict(conditions.runtime)}
+    return {
+        name.replace("_", " "): str(value) for name, value in fields.items() if value is not None
+    }
+
+
+def _side_by_side(fields: Mapping[SideName, Mapping[str, str]]) -> list[tuple[str, str, str]]:
+    """Return each field with its text on both sides, those that differ first."""
+    a, b = (fields.get("A", {}), fields.get("B", {}))
+    rows = [(name, a.get(name, ABSENT), b.get(name, ABSENT)) for name in dict.fromkeys([*a, *b])]
+    return sorted(rows, key=lambda row: row[1] == row[2])
+
+
+def _sides(label: str, name: str, rows: Sequence[tuple[str, str, str]]) -> Table:
+    columns = tuple(Column(title=title, words=True) for title in (name, "A", "B"))
+    cells = tuple(tuple(Cell(text, text) for text in row) for row in rows)
+    return Table(label=label, columns=columns, rows=cells, media="page")
