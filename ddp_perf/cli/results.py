@@ -216,7 +216,8 @@ def report(
       4  usage: a file that cannot be read, or written
     """
     # Imported here: plotting takes half a second to import, and most commands do not need it.
-    from ddp_perf.report.directory import PAGE, write_report
+    from ddp_perf.report.directory import write_report
+    from ddp_perf.report.session_report import PAGE
     from ddp_perf.report.source import (
         SELFTEST,
         ReportSource,

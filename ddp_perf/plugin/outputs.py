@@ -60,7 +60,7 @@ class WorkReportWriter:
         from ddp_perf.render.markdown import report_markdown
         from ddp_perf.report.annotations import work_annotation_lines
         from ddp_perf.report.directory import write_work_report
-        from ddp_perf.report.files.markdown import append_step_summary, is_github
+        from ddp_perf.report.files.github import append_step_summary, is_github
         from ddp_perf.report.work_rows import WORK_PAGE, build_work
         from ddp_perf.work.cost import accelerators_of
 
@@ -118,13 +118,11 @@ class ReportWriter:
         """Write the report. An error is appended to ``errors``: it must not end the session."""
         if self._directory is None:
             return
-        from ddp_perf.report.directory import PAGE, write_report
-        from ddp_perf.report.files.markdown import (
-            annotation_lines,
-            append_step_summary,
-            is_github,
-            summary_markdown,
-        )
+        from ddp_perf.render.markdown import report_markdown
+        from ddp_perf.report.directory import write_report
+        from ddp_perf.report.files.github import annotation_lines, append_step_summary, is_github
+        from ddp_perf.report.next_step import next_step
+        from ddp_perf.report.session_report import PAGE, build_session
 
         try:
             session = write_report(self._directory, self._source(suites, complete))
@@ -137,7 +135,7 @@ class ReportWriter:
         if is_github(environ):
             self.lines += annotation_lines(session)
         try:
-            append_step_summary(summary_markdown(session), environ)
+            append_step_summary(report_markdown(build_session(session, next_step(suites))), environ)
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
         self.lines.append(f"report: {self._directory / PAGE}")

@@ -25,6 +25,7 @@ SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
 MOST = 60_000  # characters: GitHub refuses a comment of more than 65,536
 _MOST_OF_TABLE = 15_000
 _MOST_NOTES = 40  # of a list
+_MOST_PARTS = 50  # of a section
 _MOST_CHANGES = 10  # of a case
 _MOST_COMMAND = 4_000  # characters
 _MOST_OUTPUT = 3_000  # characters, from the end
@@ -63,10 +64,10 @@ def _fitting(blocks: Sequence[str], report: Report) -> Iterator[str]:
 
 
 def _head(report: Report) -> str:
-    lines = [f"## {SIGNS[report.status]} {report.verdict}: {_line(report.title)}", ""]
+    title = f"## {SIGNS[report.status]} {report.verdict}: {_line(report.title)}"
+    lines = [title, "", _line(report.headline)]
     if about := _list(report.about, report):
-        lines += [about, ""]
-    lines.append(_line(report.headline))
+        lines += ["", about]
     if report.ended is not None:
         lines += ["", f"**{_line(report.ended[:1].upper() + report.ended[1:])}**"]
     if report.table is not None and report.table.rows:
@@ -133,11 +134,16 @@ def _section(section: Section, report: Report) -> str:
     """Return a section: a red one as it is, any other in a fold."""
     title = f"{section.title}: {section.verdict}" if section.verdict else section.title
     lines = []
-    for note in limited(section.parts, _MOST_CHANGES, report.page)[:_MOST_NOTES]:
-        if note.kind == "output":
-            lines += ["", f"<pre>{_verbatim(note.text[-_MOST_OUTPUT:])}</pre>", ""]
+    parts = limited(section.parts, _MOST_CHANGES, report.page, wide=True)
+    for part in parts[:_MOST_PARTS]:
+        if isinstance(part, Table):
+            lines += ["", f"{_line(part.label)}:", "", *_table(part, report.page), ""]
+        elif part.kind == "output":
+            lines += ["", f"<pre>{_verbatim(part.text[-_MOST_OUTPUT:])}</pre>", ""]
         else:
-            lines.append(f"- {_line(note.text)}")
+            lines.append(f"- {_line(part.text)}")
+    if more := len(parts[_MOST_PARTS:]):
+        lines.append(f"- and {more} more: see {report.page}")
     text = "\n".join(lines)
     if section.status is Status.RED:
         return f"**{_line(title)}**\n\n{text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -107,17 +107,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     data: str  # the file for programs
 
 
-def limited(parts: tuple[Note | Table | Plot, ...], most: int, page: str) -> list[Note]:
-    """Return the notes that a narrow medium shows: the first ``most`` changes, and all others."""
-    notes = [part for part in parts if isinstance(part, Note) and part.media == "all"]
-    changes = [note for note in notes if note.kind == "change"]
-    if len(changes) <= most:
-        return notes
-    left_out = Note(text=f"and {len(changes) - most} more changes: see {page}")
-    place = notes.index(changes[most])
+Part = Note | Table | Plot
+
+
+def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[Note | Table]:
+    """Return what a medium without plots shows: the first ``most`` changes, and all else."""
+    shown: list[Note | Table] = [
+        part for part in parts if not isinstance(part, Plot) and shows(part.media, wide=wide)
+    ]
+    changes = [part for part in shown if isinstance(part, Note) and part.kind == "change"]
     hidden = changes[most:]
-    rest = [note for note in notes[place:] if note not in hidden]
-    return [*notes[:place], left_out, *rest]
+    if not hidden:
+        return shown
+    place = shown.index(hidden[0])
+    shown[place : place + len(hidden)] = [Note(text=f"and {len(hidden)} more changes: see {page}")]
+    return shown
 
 
 def shows(media: Media, *, wide: bool) -> bool:

@@ -95,8 +95,13 @@ def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
 
 def _section(section: Section, page: str, width: int) -> list[str]:
     body: list[str] = []
-    for note in limited(section.parts, _MOST_CHANGES, page):
-        body += _shortened(note, page) if note.kind == "output" else wrapped([note.text], width - 2)
+    for part in limited(section.parts, _MOST_CHANGES, page, wide=False):
+        if isinstance(part, Table):
+            body += table_lines(part, width - 2)
+        elif part.kind == "output":
+            body += _shortened(part, page)
+        else:
+            body += wrapped([part.text], width - 2)
     title = f"{section.title}: {section.verdict}" if section.verdict else section.title
     return [title, *textwrap.indent("\n".join(body), "  ").splitlines()]
 

@@ -10,7 +10,7 @@ from ddp_perf.render.model import Status
 from ddp_perf.render.units import counted, percent_change
 from ddp_perf.report.duel.report import reasons
 from ddp_perf.report.duel.rows import DuelRow, duel_report
-from ddp_perf.report.files.markdown import MOST, error_line
+from ddp_perf.report.files.github import MOST, error_line
 from ddp_perf.report.work_rows import ChangeRow, WorkReport, WorkRow
 from ddp_perf.work.changes import grows
 from ddp_perf.work.cost import cost_text

@@ -1,18 +1,16 @@
-"""The columns of a suite's tables: on the page, in LaTeX and in Markdown."""
+"""The columns of a suite's table on the page: their text, their meaning, and what sorts them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ddp_perf.render.units import ABSENT, percent, short_percent
+from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
-
-# The columns of a suite's table: their text, their meaning, and the figure that sorts them.
 
 
 @dataclass(frozen=True)
-class Column:
+class FigureColumn:
     """A figure of a row. None: it was not measured, or does not apply.
 
     The terminal's table has the same headings, some of them abbreviated.
@@ -28,7 +26,7 @@ class Column:
         return ABSENT if value is None else self.write(value)
 
 
-def columns_of(rows: Sequence[CaseRow], device: str) -> list[Column]:
+def columns_of(rows: Sequence[CaseRow], device: str) -> list[FigureColumn]:
     """Return the columns that have a figure in any row: a collective has no speed-up.
 
     ``device`` is what a rank runs on, as the terminal's table names it.
@@ -58,10 +56,12 @@ def _three(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _rates(unit: str, device: str) -> tuple[Column, Column]:
+def _rates(unit: str, device: str) -> tuple[FigureColumn, FigureColumn]:
     return (
-        Column(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
-        Column(f"a {device} /s", f"throughput ÷ number of {device}s", _throughput_of_one, _whole),
+        FigureColumn(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
+        FigureColumn(
+            f"a {device} /s", f"throughput ÷ number of {device}s", _throughput_of_one, _whole
+        ),
     )
 
 
@@ -85,37 +85,39 @@ def _targets_met(row: CaseRow) -> float | None:
 
 
 _STEP = (
-    Column(
+    FigureColumn(
         "step ms",
         "the median over launches of the typical (median) step of all ranks",
         lambda row: row.step_s,
         _ms,
     ),
-    Column(
+    FigureColumn(
         "level ms",
         "what a step costs if nothing disturbs it; the verdict on the step time is on the level",
         lambda row: row.level_s,
         _ms,
     ),
-    Column(
+    FigureColumn(
         "baseline level ms",
         "the level of the stored sessions",
         lambda row: row.baseline_level_s,
         _ms,
     ),
-    Column(
+    FigureColumn(
         "95th pct. ms", "95 of 100 steps are not longer than this", lambda row: row.p95_step_s, _ms
     ),
 )
 _SCALING = (
-    Column(
+    FigureColumn(
         "speed-up",
         "throughput ÷ that of one rank, at the same batch per rank (b) or of all ranks (g)",
         lambda row: row.speedup,
         lambda value: f"{value:.2f} ×",
     ),
-    Column("efficiency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text),
-    Column(
+    FigureColumn(
+        "efficiency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text
+    ),
+    FigureColumn(
         "overhead",
         "the scaling overhead: the share of a step by which it is longer than the ideal, which is"
         " the step of one rank (b), or that ÷ ranks (g)",
@@ -124,70 +126,41 @@ _SCALING = (
     ),
 )
 _OTHERS = (
-    Column(
+    FigureColumn(
         "targets met",
         "of the case's absolute targets, the share that it meets",
         _targets_met,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "call µs", "one call of the collective", lambda row: row.call_s, lambda s: f"{1e6 * s:,.1f}"
     ),
-    Column(
+    FigureColumn(
         "algbw GB/s",
         "algorithm bandwidth: payload ÷ time",
         lambda row: row.algorithm_bytes_per_s,
         lambda value: _three(value / 1e9),
     ),
-    Column(
+    FigureColumn(
         "busbw GB/s",
         "bus bandwidth: comparable over numbers of ranks, and with the peak of the link",
         lambda row: row.bus_bytes_per_s,
         lambda value: _three(value / 1e9),
     ),
-    Column(
+    FigureColumn(
         "memory MiB",
         "the peak of the rank that needs most",
         lambda row: row.peak_memory,
         lambda value: _whole(value / 2**20),
     ),
-    Column("J a sample", "energy of all GPUs", lambda row: row.energy_j, _three),
-    Column(
+    FigureColumn("J a sample", "energy of all GPUs", lambda row: row.energy_j, _three),
+    FigureColumn(
         "epoch s", "computed: samples of an epoch ÷ throughput", lambda row: row.epoch_s, _whole
     ),
-    Column(
+    FigureColumn(
         "cost per million",
         "at the price that the suite states",
         lambda row: row.cost_per_million,
         _three,
     ),
-)
-
-# The columns of the tables in LaTeX and in Markdown.
-
-
-FileColumn = tuple[str, Callable[[CaseRow], str]]
-
-
-def _or_dash(value: float | None, written: str) -> str:
-    return ABSENT if value is None else written.format(value)
-
-
-def _interval(row: CaseRow) -> str:
-    if row.ratio_low is None or row.ratio_high is None:
-        return ABSENT
-    return f"{row.ratio_low:.3f} to {row.ratio_high:.3f}"
-
-
-COLUMNS: tuple[FileColumn, ...] = (
-    ("case", lambda row: row.case),
-    ("ranks", lambda row: str(row.ranks)),
-    ("step ms", lambda row: _or_dash(row.step_s and row.step_s * 1e3, "{:.2f}")),
-    ("throughput /s", lambda row: _or_dash(row.throughput, "{:,.0f}")),
-    ("speed-up", lambda row: _or_dash(row.speedup, "{:.2f}")),
-    ("efficiency", lambda row: percent(row.efficiency, 0)),
-    ("verdict", lambda row: row.verdict),
-    ("ratio", lambda row: _or_dash(row.ratio, "{:.3f}")),
-    ("99 % interval", _interval),
-    ("min. det.", lambda row: percent(row.minimum_detectable)),
 )

@@ -27,10 +27,11 @@ from ddp_perf.report.files.exporters import (
     techniques_csv,
     write_files,
 )
-from ddp_perf.report.files.markdown import summary_markdown
 from ddp_perf.report.html.model_page import report_page
 from ddp_perf.report.html.page import report_html
+from ddp_perf.report.next_step import next_step
 from ddp_perf.report.rows import ReportSummary, report_summary
+from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.work_rows import WORK_PAGE, WorkReport, build_work, work_report
 from ddp_perf.work.values import CountedCase
@@ -38,7 +39,6 @@ from ddp_perf.work.values import CountedCase
 # ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
 
 
-PAGE = "index.html"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
 
 
@@ -62,7 +62,7 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": summary_tex(summary.rows),
         "performance_report.txt": performance_report(source.suites, summary),
-        "summary.md": summary_markdown(summary),
+        "summary.md": report_markdown(build_session(summary, next_step(source.suites))),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),
         "otava.csv": otava_csv(summary.rows),

@@ -10,9 +10,10 @@ import msgspec
 from ddp_perf.core.case import Case, curve_label, layout_curves, scaling_key
 from ddp_perf.core.decomposition import TERMS, Decomposition
 from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.render.model import Cell, Column, Table
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
-from ddp_perf.report.columns import Column, percent_text
+from ddp_perf.report.columns import FigureColumn, percent_text
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
@@ -25,7 +26,7 @@ from ddp_perf.stats.step_decomposition import typical
 _COLUMNS_OF_TABLE = 7  # in 80 columns of text, beside the name of the case
 
 
-def utilisation_columns(rows: Sequence[CaseRow]) -> list[Column]:
+def utilisation_columns(rows: Sequence[CaseRow]) -> list[FigureColumn]:
     """Return the columns that have a figure in any row."""
     return [column for column in _COLUMNS if any(column.value(row) is not None for row in rows)]
 
@@ -56,106 +57,106 @@ def _gigabytes(value: float) -> str:
 
 
 _COLUMNS = (
-    Column(
+    FigureColumn(
         "CPU cores",
         "CPU time of a rank ÷ time, mean over the ranks: 1 is one core all the time",
         lambda row: row.cpu_cores,
         "{:.2f}".format,
     ),
-    Column(
+    FigureColumn(
         "in the kernel",
         "the part of the CPU cores that the operating system used for the rank",
         lambda row: row.system_cores,
         "{:.2f}".format,
     ),
-    Column(
+    FigureColumn(
         "loader cores",
         "CPU time of a rank's loader workers ÷ time: loading and preprocessing together",
         lambda row: row.loader_cores,
         "{:.2f}".format,
     ),
-    Column(
+    FigureColumn(
         "share of cores",
         "CPU time of all ranks and loaders ÷ that of all cores that they may use",
         lambda row: row.cores_share,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "network MB/s",
         "bytes of the group's network interface, by all processes of the host",
         lambda row: row.network_bytes_per_s,
         lambda value: short_number(value / 1e6),
     ),
-    Column(
+    FigureColumn(
         "share of network",
         "network bytes ÷ the speed of the interface's link",
         lambda row: row.network_share,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "RDMA GB/s",
         "bytes of all active ports of InfiniBand or RoCE, by all processes of the first host",
         lambda row: row.rdma_bytes_per_s,
         _gigabytes,
     ),
-    Column(
+    FigureColumn(
         "share of RDMA",
         "RDMA bytes ÷ the rate of all these ports in one direction",
         lambda row: row.rdma_share,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "RDMA waits M/s",
         "ticks in which a port had data and sent none (port_xmit_wait), in millions a second",
         lambda row: row.rdma_waits_per_s,
         lambda value: short_number(value / 1e6),
     ),
-    Column(
+    FigureColumn(
         "GPU busy",
         "share of the time in which some kernel ran, mean over the GPUs",
         lambda row: row.gpu_busy,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "MFU",
         "operations of a step ÷ what the GPU's dense peak allows in its time",
         lambda row: row.mfu,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "SM clock MHz", "mean over time and GPUs", lambda row: row.sm_clock_mhz, "{:,.0f}".format
     ),
-    Column(
+    FigureColumn(
         "GPU memory GB",
         "in use after the steps, by all processes, as nvidia-smi counts it; of the fullest GPU",
         lambda row: row.gpu_memory_used,
         _gigabytes,
     ),
-    Column(
+    FigureColumn(
         "of its memory",
         "GPU memory in use ÷ the memory of the smallest GPU",
         lambda row: row.gpu_memory_share,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "memory busy",
         "share of the time in which the GPU's memory was read or written",
         lambda row: row.gpu_memory_busy,
         percent_text,
     ),
-    Column(
+    FigureColumn(
         "PCIe GB/s",
         "of a GPU, in the busier direction",
         lambda row: row.pcie_bytes_per_s,
         _gigabytes,
     ),
-    Column(
+    FigureColumn(
         "NVLink GB/s",
         "of a GPU, over all its links, in the busier direction",
         lambda row: row.nvlink_bytes_per_s,
         _gigabytes,
     ),
-    Column(
+    FigureColumn(
         "share of NVLink",
         "NVLink bytes ÷ the peak of the GPU's links in one direction",
         lambda row: row.nvlink_share,
@@ -167,14 +168,14 @@ _COLUMNS = (
 
 
 TITLE = "What each technique gains"
-HEADINGS = (
-    "technique",
-    "speed-up",
-    "comm. ms",
-    "overhead reduction",
-    "sent MB",
-    "peak MB",
-    "memory saved",
+_GAINS = (
+    Column(title="technique", words=True),
+    Column(title="speed-up"),
+    Column(title="comm. ms"),
+    Column(title="overhead reduction"),
+    Column(title="sent MB"),
+    Column(title="peak MB", media="wide"),
+    Column(title="memory saved"),
 )
 MEANING = (
     "Ratios to the base with 95 % intervals, of launches paired by round. Speed-up: samples per"
@@ -187,37 +188,46 @@ NOT_AS_THE_DOCUMENT = (
 )
 
 
-def compared_by(table: GainTable) -> str:
-    """Return the number of pairs of launches: ``by 5 pairs of launches``."""
+def gain_table(table: GainTable, base: str) -> Table:
+    """Return the figures of ``base``, which is the name of the table's base, and of each technique.
+
+    They are in the units of the headings, with 95 % intervals.
+    """
     pairs = [gain.pairs for gain in table.gains]
     least = f"{min(pairs)} to " if min(pairs) < max(pairs) else ""
-    return f"by {least}{counted(max(pairs), 'pair')} of launches"
+    return Table(
+        label=f"against {base}, by {least}{counted(max(pairs), 'pair')} of launches",
+        columns=_GAINS,
+        rows=(_base_row(table), *map(_row, table.gains)),
+    )
 
 
-def gain_rows(table: GainTable) -> list[list[str]]:
-    """Return the cells of the base, and of each technique."""
-    base = [
-        "base",
-        "1.00",
-        _milliseconds(table.communication_s),
-        ABSENT,
-        _megabytes(table.sent_bytes),
-        _megabytes(table.peak_memory),
-        ABSENT,
-    ]
-    return [base, *map(_row, table.gains)]
+def _base_row(table: GainTable) -> tuple[Cell, ...]:
+    return (
+        Cell("base"),
+        Cell("1.00"),
+        Cell(_milliseconds(table.communication_s)),
+        Cell(ABSENT),
+        Cell(_megabytes(table.sent_bytes)),
+        Cell(_megabytes(table.peak_memory)),
+        Cell(ABSENT),
+    )
 
 
-def _row(gain: TechniqueGain) -> list[str]:
-    return [
-        gain.technique,
-        _ratio(gain.speedup),
-        _milliseconds(gain.communication_s),
-        _reduction(gain.communication),
-        _megabytes(gain.sent_bytes),
-        _megabytes(gain.peak_memory),
-        _reduction(gain.memory),
-    ]
+def _row(gain: TechniqueGain) -> tuple[Cell, ...]:
+    return (
+        Cell(gain.technique, gain.technique),
+        Cell(_ratio(gain.speedup), None if gain.speedup is None else gain.speedup.ratio),
+        Cell(_milliseconds(gain.communication_s), gain.communication_s),
+        Cell(_reduction(gain.communication), _saved(gain.communication)),
+        Cell(_megabytes(gain.sent_bytes), gain.sent_bytes),
+        Cell(_megabytes(gain.peak_memory), gain.peak_memory),
+        Cell(_reduction(gain.memory), _saved(gain.memory)),
+    )
+
+
+def _saved(ratio: PairedRatio | None) -> float | None:
+    return None if ratio is None else 1 - ratio.ratio
 
 
 def reduction(ratio: PairedRatio | None) -> tuple[float, float | None, float | None] | None:

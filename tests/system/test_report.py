@@ -14,9 +14,10 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.plugin.items import WORK
-from ddp_perf.report.directory import PAGE, write_report
+from ddp_perf.report.directory import write_report
 from ddp_perf.report.files.exporters import otava_csv, otava_yaml
 from ddp_perf.report.rows import report_summary, ruled_out_lines
+from ddp_perf.report.session_report import PAGE
 from ddp_perf.session.result import read_results, write_results
 from tests.builders import make_hostile_result
 from tests.projects import TINY, make_project

@@ -11,7 +11,8 @@ import subprocess
 import msgspec
 import pytest
 
-from ddp_perf.report.directory import PAGE, write_report, write_work_report
+from ddp_perf.report.directory import write_report, write_work_report
+from ddp_perf.report.session_report import PAGE
 from ddp_perf.report.work_rows import WORK_PAGE
 from ddp_perf.work.values import Place
 from tests.builders import HOSTILE, make_cases, make_hostile_result

@@ -85,7 +85,7 @@ class DuelReportWriter:
         from ddp_perf.report.annotations import duel_annotation_lines
         from ddp_perf.report.directory import write_duel_report
         from ddp_perf.report.duel.report import DUEL_PAGE
-        from ddp_perf.report.files.markdown import append_step_summary, is_github
+        from ddp_perf.report.files.github import append_step_summary, is_github
 
         if duel is not None:
             write_duel_report(directory, duel)

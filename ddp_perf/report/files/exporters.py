@@ -16,9 +16,9 @@ import yaml
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.report.columns import COLUMNS
 from ddp_perf.report.figures import reduction, utilisation_table
 from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.session_report import session_table
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
@@ -150,13 +150,14 @@ _SPECIAL = {
 
 
 def summary_tex(rows: Sequence[CaseRow]) -> str:
-    """Return the table. The first column is aligned to the left, the others to the right."""
+    """Return the table, with figures aligned to the right."""
+    table = session_table(rows)
     lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(COLUMNS) - 1)}}}",
+        rf"\begin{{tabular}}{{{''.join('l' if one.words else 'r' for one in table.columns)}}}",
         r"\hline",
-        _line([heading for heading, _ in COLUMNS]),
+        _line([column.title for column in table.columns]),
         r"\hline",
-        *(_line([write(row) for _, write in COLUMNS]) for row in rows),
+        *(_line([cell.text for cell in row]) for row in table.rows),
         r"\hline",
         r"\end{tabular}",
     ]

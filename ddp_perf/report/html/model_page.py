@@ -16,7 +16,7 @@ from ddp_perf.report.columns import percent_text, ratio_text
 def report_page(report: Report) -> bytes:
     """Return the whole page in UTF-8."""
     template = environment().get_template("model.html.j2")
-    text = template.render(report=report, Status=Status, names=_names, groups=_groups)
+    text = template.render(report=report, Status=Status, groups=_groups)
     return text.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 
 
@@ -30,6 +30,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": percent_text, "times": ratio_text, "sorts": _sorts}
+    environment.globals["names"] = _names
     return environment
 
 

@@ -13,18 +13,16 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
-from ddp_perf.render.model import Status
+from ddp_perf.render.model import Status, Table
 from ddp_perf.render.tables import short_names
-from ddp_perf.report.columns import Column, columns_of
+from ddp_perf.report.columns import FigureColumn, columns_of
 from ddp_perf.report.figures import (
-    HEADINGS,
     HIDDEN,
     MEANING,
     MEANINGS,
     NOT_AS_THE_DOCUMENT,
     TITLE,
-    compared_by,
-    gain_rows,
+    gain_table,
     series_of,
     shown_step,
     utilisation_columns,
@@ -108,7 +106,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     result: SuiteResult
-    columns: list[Column]  # the columns of its table
+    columns: list[FigureColumn]  # the columns of its table
     untested: list[str]  # what no test asserts
     tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
@@ -116,8 +114,8 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     laws: list[str]  # Amdahl's, of each scaling curve
     output: list[str]  # what the ranks printed, and what NCCL chose
     terms: TermSection | None
-    utilisation: list[Column]
-    gains: dict[str, list[list[str]]]  # by the base and the pairs: what each technique gains
+    utilisation: list[FigureColumn]
+    gains: list[Table]  # what each technique gains
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
@@ -150,10 +148,7 @@ def suite_section(
         output=output_lines(result),
         terms=_terms(result, rows, names),
         utilisation=utilisation_columns(rows),
-        gains={
-            f"{names[table.base]}, {compared_by(table)}": gain_rows(table)
-            for table in gains_of(result)
-        },
+        gains=[gain_table(table, names[table.base]) for table in gains_of(result)],
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],
@@ -300,7 +295,6 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             meanings=MEANINGS,
             hidden=HIDDEN,
             gain_title=TITLE,
-            gain_headings=HEADINGS,
             gain_meaning=f"{MEANING} {NOT_AS_THE_DOCUMENT} No verdict depends on this table.",
             curve=curve,
             power=power_plot(curve) if curve else None,

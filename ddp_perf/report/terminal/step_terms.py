@@ -13,15 +13,14 @@ from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
 from ddp_perf.report.figures import (
-    HEADINGS,
     HIDDEN,
     MEANING,
     SHOWN,
     TITLE,
-    compared_by,
-    gain_rows,
+    gain_table,
     hidden_share,
     shown_step,
     term_values,
@@ -31,7 +30,7 @@ from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.laws import first_invalid_point
 from ddp_perf.scaling.prediction import amdahl_check
 from ddp_perf.session.figures import case_figures
-from ddp_perf.session.gains import GainTable, gains_of
+from ddp_perf.session.gains import gains_of
 from ddp_perf.session.measure.further_launches import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
 from ddp_perf.stats.step_decomposition import typical_step
@@ -324,9 +323,6 @@ def _note(case_id: str, profile: CaseProfile) -> str:
 # The terminal's tables of what each technique gains.
 
 
-_LEFT_OUT = HEADINGS.index("peak MB")  # 80 columns are too few for it
-
-
 def gain_lines(result: SuiteResult, width: int) -> list[str]:
     """Return the tables of the most ranks, or no line if the suite has no technique."""
     tables = gains_of(result)
@@ -334,27 +330,11 @@ def gain_lines(result: SuiteResult, width: int) -> list[str]:
         return []
     width, most = max(width, NARROWEST), max(table.ranks for table in tables)
     names = short_names(result.measurements)
-    shown = [table for table in tables if table.ranks == most]
+    shown = [gain_table(table, names[table.base]) for table in tables if table.ranks == most]
     lines = [""]
     for table in shown:
-        heading = f"{TITLE}, against {names[table.base]}, {compared_by(table)}:"
-        lines += [*wrapped([heading], width), *_table(table, width), ""]
+        lines += [*wrapped([f"{TITLE}, {table.label}:"], width), *table_lines(table, width), ""]
     notes = [MEANING]
     if more := len(tables) - len(shown):
         notes.append(f"{counted(more, 'more table')}, of fewer ranks: see --ddp-report")
     return [*lines, *wrapped(notes, width)]
-
-
-def _table(table: GainTable, width: int) -> list[str]:
-    text = plain_table()
-    name, *figures = _narrow(HEADINGS)
-    text.add_column(name, overflow="fold")
-    for heading in figures:
-        text.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
-    for row in gain_rows(table):
-        text.add_row(*_narrow(row))
-    return rendered(text, width)
-
-
-def _narrow(cells: Sequence[str]) -> list[str]:
-    return [*cells[:_LEFT_OUT], *cells[_LEFT_OUT + 1 :]]

@@ -38,7 +38,7 @@ def test_a_github_job_gets_annotations_and_a_summary(writer, tmp_path):
     writer.write([make_suite_result()], complete=True, environ=environ)
 
     assert writer.lines[0].startswith(f"::error title=REGRESSION%3A {TWO.id}::")
-    assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: 2 of 4")
+    assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: performance")
 
 
 def test_a_github_summary_that_cannot_be_written_fails_the_session(writer, tmp_path):

@@ -11,7 +11,8 @@ import pytest
 
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
-from ddp_perf.report.directory import PAGE, write_report
+from ddp_perf.report.directory import write_report
+from ddp_perf.report.session_report import PAGE
 from ddp_perf.report.source import curve_for
 from ddp_perf.selftest.curve import selftest_json
 from ddp_perf.selftest.trials import power_curve

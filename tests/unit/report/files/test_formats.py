@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.markdown import report_markdown
 from ddp_perf.report.files.exporters import (
     action_benchmark_json,
     bencher_json,
@@ -24,13 +25,13 @@ from ddp_perf.report.files.exporters import (
     summary_tex,
 )
 from ddp_perf.report.files.exporters import latex_escaped as latex_escaped
-from ddp_perf.report.files.markdown import (
+from ddp_perf.report.files.github import (
     annotation_lines,
     append_step_summary,
     is_github,
-    summary_markdown,
 )
 from ddp_perf.report.rows import CaseRow, report_summary
+from ddp_perf.report.session_report import build_session
 from tests.builders import (
     HOSTILE,
     make_cases,
@@ -40,6 +41,11 @@ from tests.builders import (
     make_result,
 )
 from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_suite_result
+
+
+def session_markdown(summary):
+    return report_markdown(build_session(summary, None))
+
 
 STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
 
@@ -177,7 +183,7 @@ def test_every_format_accepts_no_rows():
     assert json.loads(bencher_json(nothing.rows)) == {}
     assert json.loads(action_benchmark_json(nothing.rows)) == []
     assert metrics(prometheus_text(nothing.rows)) == {}
-    assert "UNDECIDED: nothing was measured" in summary_markdown(nothing)
+    assert "❔ UNDECIDED: performance\n\nnothing was measured" in session_markdown(nothing)
     assert r"\end{tabular}" in summary_tex(nothing.rows)
 
 
@@ -195,13 +201,14 @@ def test_latex_escapes_special_characters(text, written):
 
 
 def test_markdown_shows_cases_that_are_not_green_first_with_reasons(summary):
-    text = summary_markdown(summary)
+    text = session_markdown(summary)
 
-    first, _, rest = text.partition("<details>")
-    assert first.startswith("## ❌ RED: 2 of 4 cases failed, 1 undecided, 1 passed")
-    assert f"- **{TWO.id}**: 20 % slower; because; why: communication" in first.replace("\\", "")
-    assert ONE.id not in first
-    assert ONE.id in rest
+    assert text.startswith("## ❌ RED: performance\n\n2 of 4 cases failed, 1 undecided, 1 passed\n")
+    table = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| mlp")]
+    assert [cell.split()[0] for cell in table] == ["❌", "❌", "❔", "✅"]
+    red = f"**{TWO.id}: REGRESSION**\n\n- 20 % slower\n- because\n- why: communication"
+    assert red in text.replace("\\", "")
+    assert f"{ONE.id}: PASS" not in text
 
 
 def test_markdown_begins_with_what_is_ruled_out():
@@ -209,15 +216,15 @@ def test_markdown_begins_with_what_is_ruled_out():
     finding = make_finding(case, Outcome.PASS, upper=1.04)
     result = make_result([make_measurement(case, [0.01])], findings=(finding,))
 
-    lines = summary_markdown(report_summary([result], complete=True)).splitlines()
+    lines = session_markdown(report_summary([result], complete=True)).splitlines()
 
-    assert lines[2] == (
+    assert lines[4] == (
         "- quick: step time: slower by at most 4.0 % in 1 of 1 case (99.5 % confidence each)"
     )
 
 
 def test_markdown_escapes_hostile_text(hostile):
-    text = summary_markdown(hostile)
+    text = session_markdown(hostile)
 
     assert "<script" not in text
     assert "<svg" not in text
