@@ -20,7 +20,7 @@ from ddp_perf.report.terminal.comparison import (
     machines_text,
 )
 from ddp_perf.report.terminal.judged_series import series_json, series_text
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, rank_lines
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, rank_lines
 from ddp_perf.report.terminal.table import headline, node_lines
 from ddp_perf.report.terminal.text import explanation_lines
 from ddp_perf.scaling.machines import side_by_side
@@ -174,10 +174,9 @@ def explain(
 def _lines(suite: SuiteResult, width: int) -> list[str]:
     if not suite.trains:
         return ["this suite measures collectives: their steps have no parts"]
-    table = decomposition_table(suite, width)
-    if table is None:
+    lines = decomposition_lines(suite, width)
+    if not lines:
         return ["no launch profiled its steps; measure again with this version of ddp-perf"]
-    lines = [table]
     for case_id in suite.summaries:
         why = suite.explanations.get(case_id)
         lines_of_case = [

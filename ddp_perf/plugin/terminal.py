@@ -173,13 +173,13 @@ def pytest_terminal_summary(
 def _details(result: SuiteResult, width: int) -> list[str]:
     """Return what ``-v`` adds: the terms of a step, the law of the scaling, and the baseline."""
     from ddp_perf.render.tables import wrapped
-    from ddp_perf.report.terminal.step_terms import amdahl_lines, decomposition_table
+    from ddp_perf.report.terminal.step_terms import amdahl_lines, decomposition_lines
     from ddp_perf.report.terminal.table import list_young_levels
     from ddp_perf.report.terminal.unjudged import rotating_lines
 
-    table = decomposition_table(result, width)
+    terms = decomposition_lines(result, width)
     notes = [*amdahl_lines(result), *list_young_levels(result), *rotating_lines(result)]
-    return [*([] if table is None else ["", table, ""]), *wrapped(notes, width)]
+    return [*(["", *terms, ""] if terms else []), *wrapped(notes, width)]
 
 
 def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteResult) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ddp_perf.render.model import Cell, Column, Table
 from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
 
@@ -21,23 +22,74 @@ class FigureColumn:
     value: Callable[[CaseRow], float | None]
     write: Callable[[float], str]
 
-    def text(self, row: CaseRow) -> str:
+    def cell(self, row: CaseRow) -> Cell:
         value = self.value(row)
-        return ABSENT if value is None else self.write(value)
+        return Cell(ABSENT if value is None else self.write(value), value)
 
 
-def columns_of(rows: Sequence[CaseRow], device: str) -> list[FigureColumn]:
-    """Return the columns that have a figure in any row: a collective has no speed-up.
+def figure_table(
+    label: str, figures: Sequence[FigureColumn], rows: Sequence[CaseRow], *, first: str = "case"
+) -> Table:
+    """Return a row for each case, with the figures that any of them has.
 
-    ``device`` is what a rank runs on, as the terminal's table names it.
+    ``first`` is the title of the column with the names.
+    """
+    known = [one for one in figures if any(one.value(row) is not None for row in rows)]
+    return Table(
+        label=label,
+        columns=(
+            Column(title=first, words=True),
+            *(Column(title=one.heading, meaning=one.meaning) for one in known),
+        ),
+        rows=tuple((Cell(row.case, row.case), *(one.cell(row) for one in known)) for row in rows),
+    )
+
+
+def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
+    """Return each case with its verdict, its ratio to the baseline, and all that was measured.
+
+    ``device`` is what a rank runs on, as the terminal's table names it. Figures that no case has
+    are left out: a collective has no speed-up.
     """
     unit = next((row.unit for row in rows if row.unit is not None), "samples")
-    columns = (*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS)
-    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+    figures = (*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS)
+    table = figure_table("figures of each case", figures, rows)
+    case, *measured = table.columns
+    return Table(
+        label=table.label,
+        columns=(case, VERDICT, *RATIOS, *measured),
+        rows=tuple(
+            (name, verdict_cell(row), *ratio_cells(row), *cells)
+            for row, (name, *cells) in zip(rows, table.rows, strict=True)
+        ),
+    )
 
 
-def ratio_text(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.3f} ×"
+VERDICT = Column(title="verdict", meaning="the worst of the case", words=True)
+RATIOS = (
+    Column(title="ratio", meaning="this session ÷ its baseline: 1.05 is 5 % worse"),
+    Column(title="99 % interval", meaning="of the ratio"),
+    Column(
+        title="min. det.",
+        meaning="minimum detectable effect: the smallest slow-down that the comparison detects nine"
+        " times in ten",
+    ),
+)
+
+
+def verdict_cell(row: CaseRow) -> Cell:
+    return Cell(row.verdict, row.verdict, row.status)
+
+
+def ratio_cells(row: CaseRow) -> tuple[Cell, Cell, Cell]:
+    """Return the cells of RATIOS."""
+    low, high, seen = row.ratio_low, row.ratio_high, row.minimum_detectable
+    interval = ABSENT if low is None or high is None else f"{low:.3f} to {high:.3f}"
+    return (
+        Cell(ABSENT if row.ratio is None else f"{row.ratio:.3f} ×", row.ratio),
+        Cell(interval, low),
+        Cell(percent_text(seen), seen),
+    )
 
 
 def percent_text(value: float | None) -> str:

@@ -11,9 +11,10 @@ from ddp_perf.core.case import Case, curve_label, layout_curves, scaling_key
 from ddp_perf.core.decomposition import TERMS, Decomposition
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.render.model import Cell, Column, Table
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
+from ddp_perf.render.tables import NARROWEST
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
-from ddp_perf.report.columns import FigureColumn, percent_text
+from ddp_perf.report.columns import FigureColumn, figure_table, percent_text
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
@@ -23,33 +24,27 @@ from ddp_perf.stats.step_decomposition import typical
 # The utilisation of a suite: columns that the page and the table of text share.
 
 
-_COLUMNS_OF_TABLE = 7  # in 80 columns of text, beside the name of the case
+_COLUMNS_OF_TEXT = 7  # in 80 columns of text, beside the name of the case
 
 
-def utilisation_columns(rows: Sequence[CaseRow]) -> list[FigureColumn]:
-    """Return the columns that have a figure in any row."""
-    return [column for column in _COLUMNS if any(column.value(row) is not None for row in rows)]
+def utilisation_table(rows: Sequence[CaseRow]) -> Table:
+    """Return a row for each case, with the columns that have a figure in any row."""
+    return figure_table("utilisation of each case", _COLUMNS, rows, first="utilisation")
 
 
-def utilisation_table(rows: Sequence[CaseRow], width: int) -> str | None:
-    """Return a row for each case of a suite; None if no case has a reading.
-
-    As many tables follow one another as the columns need.
-    """
-    columns = utilisation_columns(rows)
-    names = short_names(row.case for row in rows)
-    width = max(width, NARROWEST)
+def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
+    """Return the table as text: as many tables follow one another as the columns need."""
+    table = utilisation_table(rows)
     lines: list[str] = []
-    for first in range(0, len(columns), _COLUMNS_OF_TABLE):
-        table = plain_table()
-        table.add_column("utilisation", overflow="fold")
-        chosen = columns[first : first + _COLUMNS_OF_TABLE]
-        for column in chosen:
-            table.add_column("\n".join(column.heading.rsplit(" ", 1)), justify="right")
-        for row in rows:
-            table.add_row(names[row.case], *(column.text(row) for column in chosen))
-        lines += rendered(table, width)
-    return "\n".join(lines) or None
+    for first in range(1, len(table.columns), _COLUMNS_OF_TEXT):
+        chosen = [0, *range(first, min(first + _COLUMNS_OF_TEXT, len(table.columns)))]
+        part = Table(
+            label=table.label,
+            columns=tuple(table.columns[at] for at in chosen),
+            rows=tuple(tuple(row[at] for at in chosen) for row in table.rows),
+        )
+        lines += table_lines(part, max(width, NARROWEST))
+    return lines
 
 
 def _gigabytes(value: float) -> str:

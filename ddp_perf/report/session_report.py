@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddp_perf.core.metric import metric_title
 from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
 from ddp_perf.render.units import ABSENT, percent
+from ddp_perf.report.columns import RATIOS, ratio_cells, verdict_cell
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.session.gains import GainTable
@@ -19,9 +21,7 @@ _COLUMNS = (
     Column(title="throughput /s"),
     Column(title="speed-up"),
     Column(title="efficiency"),
-    Column(title="ratio", meaning="this session ÷ its baseline: 1.05 is 5 % worse"),
-    Column(title="99 % interval", meaning="of the ratio"),
-    Column(title="min. det.", meaning="minimum detectable effect"),
+    *RATIOS,
 )
 
 
@@ -47,21 +47,47 @@ def session_table(rows: Sequence[CaseRow]) -> Table:
     return Table(label="all cases", columns=_COLUMNS, rows=tuple(map(_cells, rows)))
 
 
+def open_cases(summary: ReportSummary) -> Table:
+    """Return the cases that are not green, with the reasons."""
+    columns = (
+        Column(title="case", words=True),
+        Column(title="verdict", words=True),
+        Column(title="of", meaning="the metric with the worst verdict", words=True),
+        *RATIOS,
+        Column(title="reason", words=True),
+    )
+    rows = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
+    return Table(
+        label="cases that are not green",
+        columns=columns,
+        rows=tuple(
+            (
+                Cell(row.case, row.case),
+                verdict_cell(row),
+                Cell(ABSENT if row.metric is None else metric_title(row.metric), row.metric),
+                *ratio_cells(row),
+                Cell(". ".join(_reasons(row))),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _reasons(row: CaseRow) -> list[str]:
+    why = None if row.cause is None else f"why: {row.cause}"
+    return [text for text in (row.in_words, row.reason, why) if text is not None]
+
+
 def _cells(row: CaseRow) -> tuple[Cell, ...]:
-    interval = ABSENT
-    if row.ratio_low is not None and row.ratio_high is not None:
-        interval = f"{row.ratio_low:.3f} to {row.ratio_high:.3f}"
     return (
         Cell(row.case, row.case),
-        Cell(row.verdict, row.verdict, row.status),
+        verdict_cell(row),
         Cell(str(row.ranks), row.ranks),
         _cell(None if row.step_s is None else 1e3 * row.step_s, "{:.2f}"),
         _cell(row.throughput, "{:,.0f}"),
         _cell(row.speedup, "{:.2f}"),
         Cell(percent(row.efficiency, 0), row.efficiency),
-        _cell(row.ratio, "{:.3f}"),
-        Cell(interval),
-        Cell(percent(row.minimum_detectable), row.minimum_detectable),
+        *ratio_cells(row),
     )
 
 
@@ -70,12 +96,11 @@ def _cell(value: float | None, written: str) -> Cell:
 
 
 def _case(row: CaseRow) -> Section:
-    found = [row.in_words, row.reason, None if row.cause is None else f"why: {row.cause}"]
     return Section(
         title=row.case,
         verdict=row.verdict,
         status=row.status,
-        parts=tuple(Note(text=text) for text in found if text is not None),
+        parts=tuple(Note(text=text) for text in _reasons(row)),
     )
 
 

@@ -16,13 +16,13 @@ import yaml
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.report.figures import reduction, utilisation_table
+from ddp_perf.report.figures import reduction, utilisation_lines
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.session_report import session_table
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
-    decomposition_table,
+    decomposition_lines,
     gain_lines,
 )
 from ddp_perf.report.terminal.table import headline, suite_table
@@ -266,11 +266,11 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
     for suite in suites:
         title = headline(suite)
         lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
-        if (table := decomposition_table(suite, NARROWEST)) is not None:
-            lines += ["", table]
+        if terms := decomposition_lines(suite, NARROWEST):
+            lines += ["", *terms]
         rows = [row for row in summary.rows if row.suite == suite.suite]
-        if (table := utilisation_table(rows, NARROWEST)) is not None:
-            lines += ["", table]
+        if used := utilisation_lines(rows, NARROWEST):
+            lines += ["", *used]
         if law := wrapped(amdahl_lines(suite), NARROWEST):
             lines += ["", *law]
         lines += gain_lines(suite, NARROWEST)

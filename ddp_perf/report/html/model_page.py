@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ddp_perf.render.model import Note, Plot, Report, Status, Table
 from ddp_perf.render.tables import short_names
-from ddp_perf.report.columns import percent_text, ratio_text
+from ddp_perf.report.columns import percent_text
 
 
 def report_page(report: Report) -> bytes:
@@ -29,7 +29,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent_text, "times": ratio_text, "sorts": _sorts}
+    environment.filters |= {"percent": percent_text, "sorts": _sorts}
     environment.globals["names"] = _names
     return environment
 

@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
+from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
 from ddp_perf.render.model import Status, Table
 from ddp_perf.render.tables import short_names
-from ddp_perf.report.columns import FigureColumn, columns_of
+from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import (
     HIDDEN,
     MEANING,
@@ -25,7 +25,7 @@ from ddp_perf.report.figures import (
     gain_table,
     series_of,
     shown_step,
-    utilisation_columns,
+    utilisation_table,
 )
 from ddp_perf.report.html.model_page import environment
 from ddp_perf.report.html.svg_plots import (
@@ -43,16 +43,16 @@ from ddp_perf.report.html.svg_plots import (
 )
 from ddp_perf.report.next_step import NO_TEST, next_step, status_of
 from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
+from ddp_perf.report.session_report import open_cases
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
-    hidden_shares,
     not_shown,
     profiles_text,
     rank_lines,
-    term_cells,
+    term_table,
 )
 from ddp_perf.report.terminal.table import (
     device_of,
@@ -97,8 +97,7 @@ class TermSection(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of each step of a suite."""
 
     plot: Markup
-    cells: dict[str, list[str]]  # by the name of the case, as the terminal shows them
-    hidden: dict[str, str]  # by the name of the case
+    table: Table
 
 
 class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +105,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     result: SuiteResult
-    columns: list[FigureColumn]  # the columns of its table
+    figures: Table
     untested: list[str]  # what no test asserts
     tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
@@ -114,7 +113,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     laws: list[str]  # Amdahl's, of each scaling curve
     output: list[str]  # what the ranks printed, and what NCCL chose
     terms: TermSection | None
-    utilisation: list[FigureColumn]
+    utilisation: Table
     gains: list[Table]  # what each technique gains
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
@@ -136,7 +135,7 @@ def suite_section(
     return SuiteSection(
         title=headline(result),
         result=result,
-        columns=columns_of(rows, device_of(result)),
+        figures=suite_figures(rows, device_of(result)),
         untested=untested_lines(result),
         tables=_tables(result),
         cases=tuple(
@@ -147,7 +146,7 @@ def suite_section(
         laws=amdahl_lines(result),
         output=output_lines(result),
         terms=_terms(result, rows, names),
-        utilisation=utilisation_columns(rows),
+        utilisation=utilisation_table(rows),
         gains=[gain_table(table, names[table.base]) for table in gains_of(result)],
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
@@ -252,8 +251,7 @@ def _terms(
         return None
     return TermSection(
         plot=term_plot(stacks),
-        cells={names[case_id]: cells for case_id, cells in term_cells(result).items()},
-        hidden=hidden_shares(result),
+        table=term_table(result),
     )
 
 
@@ -292,6 +290,7 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             Status=Status,
             sections=sections,
             next=next_step(source.suites),
+            open_cases=open_cases(summary),
             meanings=MEANINGS,
             hidden=HIDDEN,
             gain_title=TITLE,
@@ -302,7 +301,6 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             audits=source.audits,
             audit_meaning=AUDIT_MEANING,
             false_alarms=false_alarm_rate(source),
-            titles=_titles(summary),
             slowed=sorted({text for suite in source.suites for text in suite.injections}),
         )
     )
@@ -317,7 +315,3 @@ def false_alarm_rate(source: ReportSource) -> float:
         for finding in suite.findings
         if finding.metric not in EXACT and finding.target is None
     )
-
-
-def _titles(summary: ReportSummary) -> dict[str, str]:
-    return {row.metric: metric_title(row.metric) for row in summary.rows if row.metric}

@@ -12,12 +12,14 @@ from ddp_perf.core.launch import RankResult, first_structure
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
+from ddp_perf.render.model import Cell, Column, Table
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
 from ddp_perf.report.figures import (
     HIDDEN,
     MEANING,
+    MEANINGS,
     SHOWN,
     TITLE,
     gain_table,
@@ -114,37 +116,51 @@ def _line(advice: Advice) -> str:
     return f"- {advice.finding}: {advice.recommendation}{promise}"
 
 
-# Each name of SHOWN, broken where a narrow column needs it.
-_HEADINGS = {
-    **{name: name for name in SHOWN},
-    "forward": "for-\nward",
-    "backward": "back-\nward",
-    "interference": "inter-\nference",
-    "optimizer": "opti-\nmizer",
-    "imbalance": "imbal-\nance",
-    "exposed": "ex-\nposed",
+# A name of SHOWN that a narrow column breaks.
+_BROKEN = {
+    "forward": "for\u00adward",
+    "backward": "back\u00adward",
+    "interference": "inter\u00adference",
+    "optimizer": "opti\u00admizer",
+    "imbalance": "imbal\u00adance",
+    "exposed": "ex\u00adposed",
 }
 
 
-def decomposition_table(result: SuiteResult, width: int) -> str | None:
-    """Return a row for each case, in ms, what is hidden, and why terms are not shown.
+def decomposition_lines(result: SuiteResult, width: int) -> list[str]:
+    """Return a row for each probed case, in ms, what is hidden, and why terms are not shown.
 
-    None: no launch was probed.
+    There is no line if no launch was probed.
     """
-    table = plain_table()
-    table.add_column("ms a step", overflow="fold")
-    for heading in _HEADINGS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    names = short_names(result.summaries)
-    for case_id, cells in term_cells(result).items():
-        table.add_row(names[case_id], *cells)
-    notes = [note for case_id in result.summaries if (note := not_shown(result, case_id))]
-    width = max(width, NARROWEST)
-    if not table.row_count:
-        return "\n".join(wrapped(notes, width)) if notes else None
+    width, table = max(width, NARROWEST), term_table(result)
     shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
     hidden = [f"hidden: {', '.join(shares)} ({HIDDEN})"] if shares else []
-    return "\n".join([*rendered(table, width), *wrapped([*hidden, *notes], width)])
+    notes = [note for case_id in result.summaries if (note := not_shown(result, case_id))]
+    lines = table_lines(table, width) if table.rows else []
+    return [*lines, *wrapped([*hidden, *notes], width)]
+
+
+def term_table(result: SuiteResult) -> Table:
+    """Return the terms of the step of each case that was probed, in ms, in the order of SHOWN."""
+    names, hidden, rows = short_names(result.summaries), hidden_shares(result), []
+    for case_id in result.summaries:
+        found, figures = _shown(result, case_id), case_figures(result, case_id)
+        if found is None or figures is None:
+            continue
+        values = term_values(found, figures.step_s)
+        cells = [Cell(_ms(values[name]), values[name]) for name in SHOWN]
+        share = hidden.get(names[case_id], ABSENT)
+        rows.append((Cell(case_id, case_id), *cells, Cell(share)))
+    terms = (Column(title=_BROKEN.get(name, name), meaning=MEANINGS[name]) for name in SHOWN)
+    return Table(
+        label="terms of a step",
+        columns=(
+            Column(title="ms a step", words=True),
+            *terms,
+            Column(title="hidden", meaning=HIDDEN, media="page"),
+        ),
+        rows=tuple(rows),
+    )
 
 
 def not_shown(result: SuiteResult, case_id: str) -> str | None:
@@ -162,17 +178,6 @@ def not_shown(result: SuiteResult, case_id: str) -> str | None:
 def _shown(result: SuiteResult, case_id: str) -> Decomposition | None:
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
     return shown_step(rows, figures.step_s) if figures is not None else None
-
-
-def term_cells(result: SuiteResult) -> dict[str, list[str]]:
-    """Return a cell for each name of SHOWN, in ms, by the id of each case that was probed."""
-    cells = {}
-    for case_id in result.summaries:
-        found, figures = _shown(result, case_id), case_figures(result, case_id)
-        if found is not None and figures is not None:
-            values = term_values(found, figures.step_s)
-            cells[case_id] = [_ms(values[name]) for name in SHOWN]
-    return cells
 
 
 def hidden_shares(result: SuiteResult) -> dict[str, str]:

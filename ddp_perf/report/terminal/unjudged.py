@@ -11,7 +11,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import counted
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, not_shown
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, not_shown
 from ddp_perf.report.terminal.table import figure_cells, figure_headings, headline
 from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
@@ -34,8 +34,8 @@ def unjudged_text(result: SuiteResult, width: int) -> str:
     """Return the figures of each finished case, what its step is made of, and advice on it."""
     width = max(width, NARROWEST)
     parts = [headline(result), "\n".join(_figures(result, width))]
-    if (terms := decomposition_table(result, width)) is not None:
-        parts.append(terms)
+    if terms := decomposition_lines(result, width):
+        parts.append("\n".join(terms))
     if paragraphs := [*_paragraphs(result)]:
         parts.append("\n".join(wrapped(paragraphs, width)))
     return "\n\n".join(parts)

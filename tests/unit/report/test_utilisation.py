@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
-from ddp_perf.report.figures import utilisation_table
+from ddp_perf.report.figures import utilisation_lines as table_lines
 from ddp_perf.report.files.exporters import performance_report, prometheus_text, summary_csv
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
@@ -84,15 +84,15 @@ def test_the_block_of_a_case_on_gpus_has_gpus_and_links():
 def test_the_block_and_the_table_have_the_ports_for_rdma_beside_the_interface():
     rdma = RdmaUse(ports="2 x InfiniBand", sent=94 * 10**9, received=0, waited=10**7, speed=50e9)
     result = result_of(make_utilisation(network=NETWORK, rdma=rdma))
-    table = utilisation_table(rows_of(result), 80)
+    table = table_lines(rows_of(result), 80)
 
     assert lines_of(result)[1:] == [
         "Network          : 400 MB/s over lo (whole host)",
         "RDMA             : 47 GB/s over 2 x InfiniBand, 94% of their rate (whole host)",
     ]
-    assert max(map(len, table.splitlines())) <= 80
+    assert max(map(len, table)) <= 80
     for text in ("RDMA", "94 %", "47", "M/s"):
-        assert text in table
+        assert text in "\n".join(table)
     assert "ddp_perf_rdma_bytes_per_second" in prometheus_text(rows_of(result))
 
 
@@ -114,16 +114,16 @@ def test_rows_have_shares_of_the_gpus_memory_and_of_the_peak_of_its_links():
 
 
 def test_the_table_of_text_fits_into_80_columns_and_has_only_known_columns():
-    table = utilisation_table(rows_of(on_gpus()), 80)
-    on_cpu = utilisation_table(rows_of(result_of(make_utilisation())), 80)
+    table = table_lines(rows_of(on_gpus()), 80)
+    on_cpu = table_lines(rows_of(result_of(make_utilisation())), 80)
 
-    assert max(map(len, table.splitlines())) <= 80
+    assert max(map(len, table)) <= 80
     for heading, cell in (("GPU", "80 %"), ("NVLink", "180"), ("1,590", "4.2")):
-        assert heading in table
-        assert cell in table
-    assert "GPU" not in on_cpu
-    assert "0.50" in on_cpu
-    assert utilisation_table(rows_of(result_of(None)), 80) is None
+        assert heading in "\n".join(table)
+        assert cell in "\n".join(table)
+    assert "GPU" not in "\n".join(on_cpu)
+    assert "0.50" in "\n".join(on_cpu)
+    assert table_lines(rows_of(result_of(None)), 80) == []
 
 
 def test_the_page_and_the_report_of_text_have_the_table_only_with_readings():
