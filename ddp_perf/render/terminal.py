@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from rich.console import JustifyMethod
+
 from ddp_perf.render.model import SOFT_HYPHEN, Note, Report, Section, Table, limited, shows
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 
@@ -44,18 +46,25 @@ def table_lines(table: Table, width: int) -> list[str]:
     names = short_names(row[0].text for row in table.rows)
     cells = [[row[at].text for at in shown[1:]] for row in table.rows]
     titles = [_heading(table.columns[at].title, column) for at, column in _by_column(shown, cells)]
-    beside = max(map(len, names.values()), default=0) <= width - _width(titles, cells)
+    words = [table.columns[at].words for at in shown[1:]]
+    longest = max(map(len, names.values()), default=0)
+    beside = longest <= width - _width(titles, cells, words)
     text = plain_table()
-    text.add_column(table.columns[0].title if beside else "")
-    for at, title in zip(shown[1:], titles, strict=True):
-        words = table.columns[at].words
-        text.add_column(title, justify="left" if words else "right", no_wrap=True)
+    text.add_column(table.columns[0].title if beside else "", no_wrap=True)
+    tight = _width(titles, cells, [False] * len(words)) + longest > width
+    for at, (title, is_words) in enumerate(zip(titles, words, strict=True)):
+        aligned: JustifyMethod = "left" if is_words else "right"
+        wraps = is_words and beside and tight
+        most = max(map(len, " ".join(row[at] for row in cells).split())) if wraps else None
+        text.add_column(title, justify=aligned, no_wrap=not wraps, max_width=most)
     above: list[str] = []
     for number, row in enumerate(table.rows):
         first = number == 0 or table.rows[number - 1][0] != row[0]
         text.add_row(names[row[0].text] if first and beside else "", *cells[number])
         above.append(row[0].text if first and not beside else "")
     lines = rendered(text, width)
+    if beside:
+        return lines
     end = next(at for at, line in enumerate(lines) if line.startswith("─")) + 1
     body = zip(above, lines[end:], strict=True)
     return [*lines[:end], *(line for pair in body for line in pair if line)]
@@ -82,14 +91,16 @@ def _parts(word: str, room: int) -> list[str]:
     if len(whole) <= room:
         return [whole]
     *parts, last = word.split(SOFT_HYPHEN)
-    return [*(f"{part}-" for part in parts), last]
+    return [*(part if part.endswith("-") else f"{part}-" for part in parts), last]
 
 
-def _width(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Return the columns that all cells but the first need."""
+def _width(titles: Sequence[str], cells: Sequence[Sequence[str]], words: Sequence[bool]) -> int:
+    """Return the columns that all cells but the first need. Words may be on several lines."""
     needed = 0
     for at, title in enumerate(titles):
-        needed += 2 + max(*map(len, title.splitlines()), *(len(row[at]) for row in cells), 1)
+        texts = [row[at] for row in cells]
+        parts = [part for text in texts for part in text.split()] if words[at] else texts
+        needed += 2 + max(map(len, [*title.splitlines(), *parts]))
     return needed
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ddp_perf.render.model import Cell, Column, Table
+from ddp_perf.render.model import Cell, Column, Media, Table
 from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
 
 
 @dataclass(frozen=True)
 class FigureColumn:
-    """A figure of a row. None: it was not measured, or does not apply.
-
-    The terminal's table has the same headings, some of them abbreviated.
-    """
+    """A figure of a row. None: it was not measured, or does not apply."""
 
     heading: str
     meaning: str
     value: Callable[[CaseRow], float | None]
     write: Callable[[float], str]
+    media: Media = "all"
 
     def cell(self, row: CaseRow) -> Cell:
-        value = self.value(row)
+        """Return the figure. Launches of a case that failed are not all of it: they show none."""
+        value = None if row.is_failed else self.value(row)
         return Cell(ABSENT if value is None else self.write(value), value)
 
 
@@ -34,12 +33,12 @@ def figure_table(
 
     ``first`` is the title of the column with the names.
     """
-    known = [one for one in figures if any(one.value(row) is not None for row in rows)]
+    known = [one for one in figures if any(one.cell(row).value is not None for row in rows)]
     return Table(
         label=label,
         columns=(
             Column(title=first, words=True),
-            *(Column(title=one.heading, meaning=one.meaning) for one in known),
+            *(Column(title=one.heading, meaning=one.meaning, media=one.media) for one in known),
         ),
         rows=tuple((Cell(row.case, row.case), *(one.cell(row) for one in known)) for row in rows),
     )
@@ -48,7 +47,7 @@ def figure_table(
 def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
     """Return each case with its verdict, its ratio to the baseline, and all that was measured.
 
-    ``device`` is what a rank runs on, as the terminal's table names it. Figures that no case has
+    ``device`` is what a rank runs on. Figures that no case has
     are left out: a collective has no speed-up.
     """
     unit = next((row.unit for row in rows if row.unit is not None), "samples")
@@ -57,9 +56,9 @@ def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
     case, *measured = table.columns
     return Table(
         label=table.label,
-        columns=(case, VERDICT, *RATIOS, *measured),
+        columns=(case, VERDICT, *measured, *RATIOS),
         rows=tuple(
-            (name, verdict_cell(row), *ratio_cells(row), *cells)
+            (name, verdict_cell(row), *cells, *ratio_cells(row))
             for row, (name, *cells) in zip(rows, table.rows, strict=True)
         ),
     )
@@ -67,8 +66,12 @@ def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
 
 VERDICT = Column(title="verdict", meaning="the worst of the case", words=True)
 RATIOS = (
-    Column(title="ratio", meaning="this session ÷ its baseline: 1.05 is 5 % worse"),
-    Column(title="99 % interval", meaning="of the ratio"),
+    Column(
+        title="ratio",
+        meaning="this session ÷ its baseline: 1.05 is 5 % worse",
+        media="wide",
+    ),
+    Column(title="99 % interval", meaning="of the ratio", media="wide"),
     Column(
         title="min. det.",
         meaning="minimum detectable effect: the smallest slow-down that the comparison detects nine"
@@ -112,9 +115,18 @@ def _rates(unit: str, device: str) -> tuple[FigureColumn, FigureColumn]:
     return (
         FigureColumn(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
         FigureColumn(
-            f"a {device} /s", f"throughput ÷ number of {device}s", _throughput_of_one, _whole
+            f"a {device} /s",
+            f"throughput ÷ number of {device}s",
+            _throughput_of_one,
+            _whole,
+            "page",
         ),
     )
+
+
+def _step_s(row: CaseRow) -> float | None:
+    """Return the typical step; None of a collective, which has the time of a call."""
+    return None if row.call_s else row.step_s
 
 
 def _throughput(row: CaseRow) -> float | None:
@@ -140,7 +152,7 @@ _STEP = (
     FigureColumn(
         "step ms",
         "the median over launches of the typical (median) step of all ranks",
-        lambda row: row.step_s,
+        _step_s,
         _ms,
     ),
     FigureColumn(
@@ -148,29 +160,35 @@ _STEP = (
         "what a step costs if nothing disturbs it; the verdict on the step time is on the level",
         lambda row: row.level_s,
         _ms,
+        "page",
     ),
     FigureColumn(
         "baseline level ms",
         "the level of the stored sessions",
         lambda row: row.baseline_level_s,
         _ms,
+        "page",
     ),
     FigureColumn(
-        "95th pct. ms", "95 of 100 steps are not longer than this", lambda row: row.p95_step_s, _ms
+        "95th pct. ms",
+        "95 of 100 steps are not longer than this",
+        lambda row: row.p95_step_s,
+        _ms,
+        "page",
     ),
 )
 _SCALING = (
     FigureColumn(
-        "speed-up",
+        "speed-\u00adup",
         "throughput ÷ that of one rank, at the same batch per rank (b) or of all ranks (g)",
         lambda row: row.speedup,
-        lambda value: f"{value:.2f} ×",
+        "{:.2f}".format,
     ),
     FigureColumn(
-        "efficiency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text
+        "effi\u00adciency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text
     ),
     FigureColumn(
-        "overhead",
+        "over\u00adhead",
         "the scaling overhead: the share of a step by which it is longer than the ideal, which is"
         " the step of one rank (b), or that ÷ ranks (g)",
         _overhead,
@@ -183,6 +201,7 @@ _OTHERS = (
         "of the case's absolute targets, the share that it meets",
         _targets_met,
         percent_text,
+        "page",
     ),
     FigureColumn(
         "call µs", "one call of the collective", lambda row: row.call_s, lambda s: f"{1e6 * s:,.1f}"
@@ -204,15 +223,21 @@ _OTHERS = (
         "the peak of the rank that needs most",
         lambda row: row.peak_memory,
         lambda value: _whole(value / 2**20),
+        "page",
     ),
     FigureColumn("J a sample", "energy of all GPUs", lambda row: row.energy_j, _three),
     FigureColumn(
-        "epoch s", "computed: samples of an epoch ÷ throughput", lambda row: row.epoch_s, _whole
+        "epoch s",
+        "computed: samples of an epoch ÷ throughput",
+        lambda row: row.epoch_s,
+        _whole,
+        "page",
     ),
     FigureColumn(
         "cost per million",
         "at the price that the suite states",
         lambda row: row.cost_per_million,
         _three,
+        "page",
     ),
 )

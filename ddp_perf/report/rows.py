@@ -368,6 +368,10 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     nvlink_share: float | None = None
     in_words: str | None = None  # how it differs from its baseline: "24 % slower, 33 % more FLOPs"
 
+    @property
+    def is_failed(self) -> bool:
+        return self.verdict.startswith(FAILED)
+
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """All rows, and the status of the session, for which an UNTESTED row does not count."""
@@ -390,7 +394,7 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
     A session that measured nothing, or that was cut short, is never green. Neither is one in which
     a case failed that no test requests: what is computed from it cannot be judged.
     """
-    rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
+    rows = tuple(row for suite in suites for row in case_rows(suite))
     tested = [row for row in rows if row.status is not Status.UNTESTED]
     failed = [failure for suite in suites for failure in untested_failures(suite)]
     status = Status.UNDECIDED
@@ -431,6 +435,11 @@ def _with_suite(
     suites: Sequence[SuiteResult], lines_of: Callable[[SuiteResult], list[str]]
 ) -> tuple[str, ...]:
     return tuple(f"{suite.suite}: {line}" for suite in suites for line in lines_of(suite))
+
+
+def case_rows(result: SuiteResult) -> list[CaseRow]:
+    """Return a row for each case of a suite."""
+    return [_row(result, case_id) for case_id in result.measurements]
 
 
 def _row(result: SuiteResult, case_id: str) -> CaseRow:

@@ -8,25 +8,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
-from ddp_perf.core.case import Case
-from ddp_perf.core.launch import KeptOutput, NcclChoice, Unit
+from ddp_perf.core.launch import KeptOutput, NcclChoice
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import ENERGY, STEP_TIME, metric_title
+from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import (
     ABSENT,
     at_most_percent,
     counted,
     layout_text,
     milliseconds,
-    percent,
     short_number,
     short_percent,
     without_figures,
 )
-from ddp_perf.report.next_step import NO_TEST, mark_of, worst
-from ddp_perf.report.rows import ruled_out_lines, saving_notes, untested_lines
+from ddp_perf.report.columns import suite_figures
+from ddp_perf.report.rows import case_rows, ruled_out_lines, saving_notes, untested_lines
 from ddp_perf.report.terminal.text import (
     cause_notes,
     explanation_lines,
@@ -35,7 +34,6 @@ from ddp_perf.report.terminal.text import (
     settled_notes,
     unkept_lines,
 )
-from ddp_perf.session.figures import CaseFigures, case_figures
 from ddp_perf.session.gate.nodes import (
     ExposedByLink,
     NodeCompute,
@@ -45,67 +43,12 @@ from ddp_perf.session.gate.nodes import (
 from ddp_perf.session.result import LinkFinding, SuiteResult, is_waiting
 from ddp_perf.stats.link import Link, LinkFit, Part
 
-# The figures in a suite's table: of training, or of a collective.
-
-
-def figure_headings(result: SuiteResult) -> list[str]:
-    """Return the headings of the figures that the suite has."""
-    if not result.trains:
-        return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
-    rates = [f"{_unit(result)}\n/s", f"a {device_of(result)}\n/s"]
-    energy = ["J a\nsample"] if _has_energy(result) else []
-    return ["step\nms", *rates, "speed-\nup", "effi-\ncy", "over-\nhead", *energy]
+# What a rank of a suite runs on.
 
 
 def device_of(result: SuiteResult) -> str:
     """Return what a rank of the suite runs on, in a word."""
     return "GPU" if result.tier == "gpu" else "rank"
-
-
-def figure_cells(result: SuiteResult, case: Case) -> list[str]:
-    """Return a cell for each heading, of a case that was measured."""
-    figures = case_figures(result, case.id)
-    assert figures is not None  # it was measured
-    if not case.trains:
-        return _of_call(figures)
-    energy = [_energy(figures)] if _has_energy(result) else []
-    return [*_of_training(figures, case), *energy]
-
-
-def _of_training(figures: CaseFigures, case: Case) -> list[str]:
-    scaling = figures.scaling
-    return [
-        milliseconds(figures.step_s),
-        f"{figures.throughput:,.0f}",
-        f"{figures.throughput / case.world_size:,.0f}",
-        f"{scaling.speedup:.2f}" if scaling else ABSENT,
-        percent(scaling.efficiency, 0) if scaling else ABSENT,
-        percent(scaling.overhead_fraction, 0) if scaling else ABSENT,
-    ]
-
-
-def _of_call(figures: CaseFigures) -> list[str]:
-    call = figures.call
-    assert call is not None  # of a collective
-    return [
-        f"{call.call_s * 1e6:,.1f}",
-        f"{call.algorithm_bytes_per_s / 1e9:.3g}",
-        f"{call.bus_bytes_per_s / 1e9:.3g}",
-    ]
-
-
-def _has_energy(result: SuiteResult) -> bool:
-    return any(ENERGY.name in row.values for rows in result.summaries.values() for row in rows)
-
-
-def _energy(figures: CaseFigures) -> str:
-    return ABSENT if figures.energy_j is None else f"{figures.energy_j:.3g}"
-
-
-def _unit(result: SuiteResult) -> str:
-    """Return the unit that the suite's workload counts. It is known after the first launch."""
-    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
-    return launches[0].unit.name if launches else Unit().name
 
 
 # The link that a suite of collectives measures: latency, bandwidth, and their changes.
@@ -374,24 +317,9 @@ def suite_table(result: SuiteResult, width: int) -> str:
 
     They are at most ``width`` columns wide.
     """
-    table = plain_table()
-    headings = figure_headings(result)
-    table.add_column("case", overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", max_width=len(Outcome.INCOMPARABLE.value))
-    table.add_column("min.\ndet.", justify="right", no_wrap=True)
-    names = short_names(result.measurements)
-    for case_id, measurement in result.measurements.items():
-        name = names[case_id]
-        if not measurement.is_complete:
-            failed = "FAILED" if result.is_requested(case_id) else f"FAILED\n{NO_TEST}"
-            table.add_row(name, *[ABSENT] * len(headings), failed, ABSENT)
-        else:
-            cells = figure_cells(result, measurement.case)
-            table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
-    lines = [*rendered(table, width), *link_lines(result, width)]
+    table = suite_figures(case_rows(result), device_of(result))
+    lines = [*table_lines(table, width), *link_lines(result, width)]
     notes = [
         *_shared_batches(result),
         *_passed(result),
@@ -400,17 +328,6 @@ def suite_table(result: SuiteResult, width: int) -> str:
         *_notes(result),
     ]
     return "\n".join([*lines, *wrapped(notes, width)])
-
-
-def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
-    """Return the worst verdict, and the minimum detectable effect on the step time."""
-    findings = [finding for finding in result.findings if finding.case_id == case_id]
-    step = result.finding(case_id, STEP_TIME.name)
-    detectable = step.verdict.minimum_detectable if step else None
-    return [
-        _verdict(result, findings),
-        percent(detectable),
-    ]
 
 
 def _shared_batches(result: SuiteResult) -> list[str]:
@@ -570,13 +487,3 @@ def _disturbances(findings: Sequence[Finding], names: Mapping[str, str]) -> list
             f"{Outcome.INVALID.value}: {', '.join(titles)} of {cases}: {found[0].disturbance}"
         )
     return lines
-
-
-def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """Return the worst verdict, with its mark."""
-    if not findings:
-        return ABSENT
-    finding = worst(result, findings)
-    mark = mark_of(result, finding)
-    outcome = finding.verdict.outcome.value
-    return outcome if mark is None else f"{outcome}\n{mark}"

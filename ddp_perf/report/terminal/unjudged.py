@@ -8,11 +8,15 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.model import Table
+from ddp_perf.render.tables import NARROWEST, short_names, wrapped
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import counted
+from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
+from ddp_perf.report.rows import case_rows
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, not_shown
-from ddp_perf.report.terminal.table import figure_cells, figure_headings, headline
+from ddp_perf.report.terminal.table import device_of, headline
 from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
@@ -42,15 +46,18 @@ def unjudged_text(result: SuiteResult, width: int) -> str:
 
 
 def _figures(result: SuiteResult, width: int) -> list[str]:
-    table = plain_table()
-    table.add_column("case", overflow="fold")
-    for heading in figure_headings(result):
-        table.add_column(heading, justify="right", no_wrap=True)
-    names = short_names(result.measurements)
-    for case_id, measurement in result.measurements.items():
-        if measurement.is_complete:
-            table.add_row(names[case_id], *figure_cells(result, measurement.case))
-    return rendered(table, width)
+    """Return the table of the finished cases, without the verdicts that they do not have."""
+    rows = [row for row in case_rows(result) if result.measurements[row.case].is_complete]
+    table = suite_figures(rows, device_of(result))
+    shown = [at for at, column in enumerate(table.columns) if column not in (VERDICT, *RATIOS)]
+    return table_lines(
+        Table(
+            label=table.label,
+            columns=tuple(table.columns[at] for at in shown),
+            rows=tuple(tuple(row[at] for at in shown) for row in table.rows),
+        ),
+        width,
+    )
 
 
 def _paragraphs(result: SuiteResult) -> Iterator[str]:

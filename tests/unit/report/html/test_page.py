@@ -14,7 +14,6 @@ from ddp_perf.render.model import NextStep
 from ddp_perf.report.figures import MEANINGS, SHOWN
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.table import figure_headings
 from tests.builders import (
     HOSTILE,
     make_cases,
@@ -121,18 +120,8 @@ def test_every_term_and_every_column_has_its_meaning(page):
     headings = re.findall(
         r'<th scope="col"[^>]* title="[^"]+"><button type="button">(.*?)<', section
     )
-    assert {"ratio", "99 % interval", "min. det.", "step ms", "efficiency"} <= set(headings)
+    assert {"ratio", "99 % interval", "min. det.", "step ms", "over\u00adhead"} <= set(headings)
     assert set(MEANINGS) == set(SHOWN)
-
-
-def test_the_page_names_a_figure_as_the_terminal_does(page):
-    result = make_suite_result()
-    headings = re.findall(r'<button type="button">(.*?)</button>', page.source)
-
-    for heading in [*figure_headings(result), "min.\ndet."]:
-        begin, end = heading.replace("-", "").split("\n")
-        named = [name for name in {*headings} if name.startswith(begin) and name.endswith(end)]
-        assert len(named) == 1, heading
 
 
 def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
