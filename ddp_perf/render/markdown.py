@@ -64,7 +64,7 @@ def _fitting(blocks: Sequence[str], report: Report) -> Iterator[str]:
 
 
 def _head(report: Report) -> str:
-    title = f"## {SIGNS[report.status]} {report.verdict}: {_line(report.title)}"
+    title = f"## {SIGNS[report.status]} {_line(f'{report.verdict}: {report.title}')}"
     lines = [title, "", _line(report.headline)]
     if about := _list(report.about, report):
         lines += ["", about]

@@ -66,7 +66,7 @@ def open_cases(summary: ReportSummary) -> Table:
                 verdict_cell(row),
                 Cell(ABSENT if row.metric is None else metric_title(row.metric), row.metric),
                 *ratio_cells(row),
-                Cell(". ".join(_reasons(row))),
+                Cell("; ".join(_reasons(row))),
             )
             for row in rows
         ),

@@ -143,7 +143,7 @@ def test_a_pull_request_that_changes_the_steps_is_red_with_annotations(forge):
     done = pull_request(forge)
     assert done.code == 1, done.output
     assert "::error title=" in done.output
-    assert "all cases" in done.summary
+    assert "| case | verdict |" in done.summary
     losses = pull_request(forge, without=(WORK,))
     assert losses.code == 1, losses.output
     meant = pull_request(forge, without=(WORK,), conditions={LOSSES: False})

@@ -145,7 +145,7 @@ def _figures(one: MetricDuel) -> Iterator[Cell]:
     yield Cell(figure_text(one.metric, one.a), one.a)
     yield Cell(figure_text(one.metric, one.b), one.b)
     yield Cell(ABSENT if verdict.ratio is None else f"{verdict.ratio:.3f}", verdict.ratio)
-    yield Cell(_interval(one))
+    yield _interval(one)
     yield Cell(ABSENT if seen is None else effect_text(seen), seen)
     yield Cell(str(verdict.pairs), verdict.pairs)
 
@@ -247,10 +247,12 @@ def figure_text(metric: str, value: float | None) -> str:
     return _WRITERS.get(metric_spec(metric).unit, short_number)(value)
 
 
-def _interval(one: MetricDuel) -> str:
-    """Write the interval of the ratio: ``1.021 to 1.078``."""
-    interval = one.verdict.interval
-    return ABSENT if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+def _interval(one: MetricDuel) -> Cell:
+    """Return the interval of the ratio: ``1.021 to 1.078``."""
+    if one.verdict.interval is None:
+        return Cell(ABSENT)
+    low, high = one.verdict.interval
+    return Cell(f"{low:.3f} to {high:.3f}", low)
 
 
 def _what_decides(report: DuelReport) -> list[str]:
@@ -400,7 +402,7 @@ def _all_figures(row: DuelRow) -> Table:
                 Cell(figure_text(one.metric, one.a), one.a),
                 Cell(figure_text(one.metric, one.b), one.b),
                 Cell(ABSENT if verdict.ratio is None else f"{verdict.ratio:.3f}", verdict.ratio),
-                Cell(_interval(one)),
+                _interval(one),
                 Cell(short_percent(one.tolerance), one.tolerance),
                 Cell(reason),
             )

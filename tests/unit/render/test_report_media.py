@@ -1,0 +1,169 @@
+"""A report in each medium: the same cells, the worst first, escaped, and as wide as it may be."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.render.markdown import MOST, SIGNS, markdown_escaped, report_markdown
+from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
+from ddp_perf.render.terminal import report_text, table_lines
+from ddp_perf.report.html.model_page import report_page
+from tests.builders import HOSTILE
+
+STATUSES = [Status.RED, Status.UNDECIDED, Status.GREEN]
+COLUMNS = (
+    Column(title="case", words=True),
+    Column(title="verdict", words=True),
+    Column(title="colle\u00adctives"),
+    Column(title="of the page", media="page"),
+)
+# Shared parts of the names are left out where room is scarce, so these have none.
+names = st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), min_size=1, unique=True)
+words = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S", "Zs"]), min_size=1)
+
+
+@st.composite
+def tables(draw):
+    rows = [
+        (
+            Cell(name, name),
+            Cell("RED and more" if status is Status.RED else status.value, status.value, status),
+            Cell(f"{number:,}", number),
+            Cell("hidden"),
+        )
+        for name in draw(names)
+        for status in [draw(st.sampled_from(STATUSES))]
+        for number in [draw(st.integers(0, 10**9))]
+    ]
+    return Table(label="all", columns=COLUMNS, rows=tuple(rows))
+
+
+@st.composite
+def reports(draw):
+    parts = tuple(Note(text=text, kind="change") for text in draw(st.lists(words, max_size=15)))
+    return Report(
+        title="report",
+        verdict="RED",
+        status=Status.RED,
+        headline=draw(words),
+        about=(Note(text=draw(words)),),
+        table=draw(tables()),
+        sections=(
+            Section(title="open", parts=parts, status=Status.UNDECIDED),
+            Section(title="red", parts=parts, status=Status.RED),
+            Section(title="page", parts=(Note(text=draw(words)),), media="page"),
+        ),
+        next=NextStep(why=draw(words), command="pytest -m gpu"),
+        page="page.html",
+        data="page.json",
+    )
+
+
+@given(table=tables(), width=st.integers(60, 140))
+def test_a_terminal_shows_every_row_once_within_its_width(table, width):
+    lines = table_lines(table, width)
+
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for name, verdict, number, _ in table.rows:
+        assert f"{name.text} {verdict.text} {number.text}" in text or verdict.text.count(" ")
+        assert any(line.split()[0] == name.text for line in lines if line.split())
+    assert "hidden" not in text
+
+
+@given(reports())
+def test_each_medium_has_the_same_cells(report):
+    markdown, page = report_markdown(report), report_page(report).decode()
+
+    for name, verdict, number, hidden in report.table.rows:
+        cells = f"| {name.text} | {SIGNS[verdict.status]} {verdict.text} | {number.text} |"
+        assert cells in markdown
+        for cell in (name, verdict, number, hidden):
+            assert f"{cell.text}</td>" in page
+
+
+@given(reports())
+def test_the_worst_is_first_in_a_comment_and_unfolded(report):
+    text = report_markdown(report)
+
+    rows = [line for line in text.splitlines() if line.startswith("| ") and " | " in line][1:]
+    signs = [row.split(" | ")[1].split()[0] for row in rows]
+    assert signs == sorted(signs, key=list(SIGNS.values()).index)
+    assert text.index("**red**") < text.index("<summary>open</summary>")
+    assert text.count("<details>") == text.count("</details>") == 1
+
+
+@given(reports())
+def test_many_changes_are_counted_where_room_is_scarce_and_whole_on_the_page(report):
+    changes = [part.text for part in report.sections[1].parts]
+
+    shown = {"terminal": (report_text(report, 80), 3), "comment": (report_markdown(report), 10)}
+    for text, most in shown.values():
+        more = len(changes) - most
+        assert (f"and {more} more changes: see page.html" in text) == (more > 0)
+    page = " ".join(html.unescape(report_page(report).decode()).split())
+    for change in changes:
+        assert " ".join(change.split()) in page
+
+
+def hostile():
+    note = Note(text=HOSTILE)
+    section = Section(title=HOSTILE, verdict=HOSTILE, parts=(note,), status=Status.RED)
+    row = tuple(Cell(HOSTILE, HOSTILE) for _ in COLUMNS)
+    return Report(
+        title=HOSTILE,
+        verdict=HOSTILE,
+        status=Status.RED,
+        headline=HOSTILE,
+        about=(note,),
+        table=Table(label=HOSTILE, columns=COLUMNS, rows=(row,)),
+        sections=(section, Section(title="x", parts=(Note(text=HOSTILE, kind="output"),))),
+        next=NextStep(why=HOSTILE, command=HOSTILE),
+        page="page.html",
+        data="page.json",
+    )
+
+
+def test_no_medium_interprets_a_text():
+    for text in (report_markdown(hostile()), report_page(hostile()).decode()):
+        assert "<script>alert" not in text
+        assert "<svg onload" not in text
+
+
+@pytest.mark.parametrize("many", ["rows", "sections"])
+def test_a_comment_has_at_most_what_github_takes_and_no_fold_is_cut(many):
+    report = hostile()
+    long = "x" * 390
+    rows = tuple((Cell(f"{n}{long}"), *report.table.rows[0][1:]) for n in range(400))
+    sections = tuple(Section(title=f"{n}{long}", parts=(Note(text=long),) * 9) for n in range(400))
+    large = {
+        "rows": Table(label="all", columns=COLUMNS, rows=rows),
+        "sections": report.table,
+    }[many]
+    text = report_markdown(
+        Report(
+            title="t",
+            verdict="RED",
+            status=Status.RED,
+            headline="h",
+            table=large,
+            sections=sections if many == "sections" else (),
+            page="page.html",
+            data="page.json",
+        )
+    )
+
+    assert len(text) <= MOST
+    assert "see page.html" in text
+    assert len(re.findall("<details>", text)) == len(re.findall("</details>", text))
+
+
+@given(words)
+def test_markdown_is_escaped_in_one_line(text):
+    assert "\n" not in markdown_escaped(text)
+    assert "<" not in markdown_escaped(text)
