@@ -298,7 +298,7 @@ def test_each_night_is_proposed_in_one_pull_request_until_it_is_merged(forge):
     assert sessions(forge, "training-sessions") == {case: n + 1 for case, n in before.items()}
     (created,) = re.findall(r"^pr create .*$", forge.note("gh.log"), re.MULTILINE)
     assert "--base main --head training-sessions --title Sessions up to 20" in created
-    assert "<summary>all cases</summary>" in forge.note("bodies.md")
+    assert "| case | verdict |" in forge.note("bodies.md")
 
     (forge.directory / "state").write_text("OPEN\n")
     accepted, proposed = night(forge, reason="wider layers, #12"), propose(forge, "wider layers")
