@@ -126,18 +126,6 @@ def _cause(verdict: WorkVerdict) -> str:
     return f"changed option {verdict.options[0]}" if verdict.options else ""
 
 
-def by_place(changes: Sequence[WorkChange]) -> dict[Site | None, list[WorkChange]]:
-    """Return the changes by the line of their first place, in their order; None: no place."""
-    groups: dict[tuple[str, int] | None, list[WorkChange]] = {}
-    sites: dict[tuple[str, int] | None, Site | None] = {}
-    for change in changes:
-        site = change.places[0].site if change.places else None
-        key = None if site is None else (site.file, site.line)
-        sites.setdefault(key, site)
-        groups.setdefault(key, []).append(change)
-    return {sites[key]: group for key, group in groups.items()}
-
-
 def _sign(number: int) -> str:
     return "+" if number >= 0 else "−"
 

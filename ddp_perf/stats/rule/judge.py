@@ -246,7 +246,7 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.REGRESSION, "move"
     if slower_itself and comparison.slower(max(SUSPECT_LEVEL, level)):
         return Outcome.SUSPECT, "level"
-    if judged.share_grown:
+    if judged.share.has_grown(judged.overall, judged.comparison.tolerance):
         return Outcome.SUSPECT, "share"
     if judged.mostly_slow:
         return Outcome.UNDECIDED, "level"

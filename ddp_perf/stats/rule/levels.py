@@ -149,6 +149,14 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
         """True if any launch is in the slow mode."""
         return self.current + sum(self.baseline) > 0
 
+    def has_grown(self, overall: float, tolerance: float) -> bool:
+        """Return whether more launches are slow than in any older session, at that cost at least.
+
+        ``overall`` is the log ratio of the means over all launches, slow ones included.
+        """
+        enough = overall >= math.log1p(tolerance)
+        return self.current > 0 and enough and self.is_largest
+
     @property
     def chance(self) -> float:
         """The probability that this of n + 1 alike sessions has the largest share.

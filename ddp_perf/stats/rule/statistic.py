@@ -152,12 +152,6 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
 
     @property
-    def share_grown(self) -> bool:
-        """True if more launches are slow than is likely, at the cost of the tolerance."""
-        enough = self.overall >= math.log1p(self.comparison.tolerance)
-        return self.share.current > 0 and enough and self.share.is_largest
-
-    @property
     def mostly_slow(self) -> bool:
         """True if most launches are slow, as never before: the others prove no good news."""
         return self.share.prevails

@@ -60,12 +60,6 @@ class SidesDifference(msgspec.Struct, frozen=True, kw_only=True):
     overall: float  # log ratio of the means over all launches, slow ones included
     chance_all_slow: float  # that all launches of the newer side are in the slow mode
 
-    @property
-    def share_grown(self) -> bool:
-        """True if more launches are slow than in any older session, at the tolerance's cost."""
-        enough = self.overall >= math.log1p(self.comparison.tolerance)
-        return self.share.current > 0 and enough and self.share.is_largest
-
 
 def difference_of_sides(
     new: Sequence[Figures],
@@ -330,7 +324,8 @@ def _outcome(difference: SidesDifference, levels: SignificanceLevels) -> Outcome
     comparison, level = difference.comparison, levels.regression
     if comparison.slower(level) and difference.chance_all_slow < level:
         return Outcome.REGRESSION
-    if comparison.slower(max(SUSPECT_LEVEL, level)) or difference.share_grown:
+    grown = difference.share.has_grown(difference.overall, comparison.tolerance)
+    if comparison.slower(max(SUSPECT_LEVEL, level)) or grown:
         return Outcome.SUSPECT
     if difference.share.prevails:
         return Outcome.UNDECIDED

@@ -7,7 +7,6 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.work.text import (
-    by_place,
     bytes_text,
     change_sentence,
     change_summary,
@@ -144,18 +143,3 @@ def test_the_first_line_of_a_verdict_names_its_cause():
     assert verdict_lines(option)[0] == (
         f"REGRESSION: changed option amp: no → bf16 (quick.yaml:5): {reason}"
     )
-
-
-def test_changes_are_grouped_by_the_line_that_made_them():
-    in_backward = Place(site=make_site(42, module="layers.*.norm"), count=1)
-    first, other, second, nowhere = (
-        change(places=HERE),
-        change(places=OTHERS[1:]),
-        change(phase="backward", places=(in_backward,)),
-        change("memory", "peak memory"),
-    )
-    assert by_place([first, other, second, nowhere]) == {
-        SITE: [first, second],
-        OTHERS[1].site: [other],
-        None: [nowhere],
-    }
