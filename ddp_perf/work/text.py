@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
