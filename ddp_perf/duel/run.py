@@ -218,6 +218,16 @@ def run_duel(
     return run.duel(complete=True)
 
 
+class _DuelTime:
+    """The beginning of a duel, and how long its parts took."""
+
+    def __init__(self) -> None:
+        self.began = datetime.datetime.now(datetime.timezone.utc)
+        self.start = time.monotonic()
+        self.servers_s = 0.0  # until those of both sides were started
+        self.measured_s: float | None = None  # until the counts began; None: they did not
+
+
 class _DuelRun:
     """A duel while it runs."""
 
@@ -228,10 +238,7 @@ class _DuelRun:
         self._sides = a, b
         self._on_update = on_update
         self._order = random.Random(request.seed)
-        self._began = datetime.datetime.now(datetime.timezone.utc)
-        self._start = time.monotonic()
-        self._start_s = 0.0  # of the servers of both sides
-        self._measured_s: float | None = None  # until the counts began; None: they did not
+        self._time = _DuelTime()
         self._runs = {
             cases.id: CaseRun(
                 cases,
@@ -250,7 +257,7 @@ class _DuelRun:
 
     @property
     def _spent_s(self) -> float:
-        return time.monotonic() - self._start
+        return time.monotonic() - self._time.start
 
     @property
     def _open(self) -> list[CaseRun]:
@@ -263,7 +270,7 @@ class _DuelRun:
             self._conditions[side.name] = side_conditions(side, cases, capacity)
             for each in cases:  # a server of its own must not start in the time of a launch
                 side.launcher.runtime(each.of(side.name))
-        self._start_s = self._spent_s
+        self._time.servers_s = self._spent_s
         a, b = self._sides
         for run in self._runs.values():
             options = option_differences(run.duel.cases, a.prepared, b.prepared)
@@ -334,7 +341,7 @@ class _DuelRun:
         """
         going_on = [run for run in self._open if self._has_room(run)]
         left_s = self._request.budget_s - self._spent_s
-        if not going_on or self._start_s > _OF_START * left_s:
+        if not going_on or self._time.servers_s > _OF_START * left_s:
             return
         for side in self._sides:
             side.launcher.close()
@@ -345,7 +352,7 @@ class _DuelRun:
         """Count the steps of both sides, those of slower cases first: the counts explain them."""
         if not self._request.counts:
             return
-        self._measured_s = self._spent_s
+        self._time.measured_s = self._spent_s
         end_s = self._spent_s + _OF_COUNTS * self._request.budget_s
         runs = sorted(
             self._runs.values(), key=lambda run: run.duel.outcome is not DuelOutcome.SLOWER
@@ -375,12 +382,13 @@ class _DuelRun:
     def duel(self, *, complete: bool = False) -> Duel:
         """Return what is finished so far."""
         both = len(self._conditions) == 2
+        measured_s = self._time.measured_s
         return Duel(
             a=self._sides[0].prepared.side,
             b=self._sides[1].prepared.side,
-            began=self._began.isoformat(timespec="seconds"),
+            began=self._time.began.isoformat(timespec="seconds"),
             wall_s=self._spent_s,
-            measured_s=self._spent_s if self._measured_s is None else self._measured_s,
+            measured_s=self._spent_s if measured_s is None else measured_s,
             budget_s=self._request.budget_s,
             false_alarm_rate=self._request.false_alarm_rate,
             alpha=self._alpha,

@@ -143,7 +143,6 @@ class Trainer(ObservedSteps):
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks, fill=fill), device
         )
-        self.module = self._strategy.module
         self._workload = workload
         batch = workload.batch
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
@@ -155,6 +154,10 @@ class Trainer(ObservedSteps):
         self._steps = 0
         self._synchronises = True
         self.losses = Losses()
+
+    @property
+    def module(self) -> nn.Module:
+        return self._strategy.module
 
     @property
     def strategy(self) -> StrategyName:
