@@ -335,7 +335,13 @@ def advise_training(
         if count is not None and not 1 <= count <= _MOST_PARAMETERS:
             raise ConfigError(f"{option} {count:g}: give a number of parameters, as in 7e9")
     step = _step(file, only, measured_params)
-    goal = _goal(file, step, gpus, model_params, gpu_memory, precision, optimizer)
+    goal = _goal(
+        step.parameters if model_params is None else model_params,
+        gpus,
+        gpu_memory=_memory(file, step, gpu_memory),
+        precision=precision,
+        optimizer=optimizer,
+    )
     try:
         model = StepModel(step, goal, topology)
     except ValueError as error:
@@ -389,23 +395,27 @@ def _facts(file: Path) -> list[CaseFacts]:
     return [fact for suite in read_results(file).suites for fact in result_facts(suite)]
 
 
-def _goal(
-    file: Path,
-    step: MeasuredStep,
-    gpus: int,
-    parameters: float | None,
-    gpu_memory: float | None,
-    precision: str | None,
-    optimizer: str,
-) -> Goal:
-    """Return the goal. Raises ConfigError for a value that is none, or that is missing."""
+def _memory(file: Path, step: MeasuredStep, gpu_memory: float | None) -> float:
+    """Return the bytes of a GPU. Raises ConfigError if they are not known, or not possible."""
     memory = step.gpu_memory if gpu_memory is None else gpu_memory * _GIGA
     if memory is None:
         raise ConfigError(f"{file} states no memory of a GPU: give --gpu-memory GB, as in 80")
-    if not 1 <= gpus <= _MOST_GPUS:
-        raise ConfigError(f"--gpus {gpus}: give a number of GPUs, as in 8")
     if not 0 < memory < _MOST_PARAMETERS:
         raise ConfigError(f"--gpu-memory {gpu_memory:g}: give the GB of a GPU, as in 80")
+    return memory
+
+
+def _goal(
+    parameters: float,
+    gpus: int,
+    *,
+    gpu_memory: float,
+    precision: str | None,
+    optimizer: str,
+) -> Goal:
+    """Return the goal. Raises ConfigError for a value that is none."""
+    if not 1 <= gpus <= _MOST_GPUS:
+        raise ConfigError(f"--gpus {gpus}: give a number of GPUs, as in 8")
     for option, value, known in (
         ("--precision", precision, get_args(Precision)),
         ("--optimizer", optimizer, get_args(Optimizer)),
@@ -413,9 +423,9 @@ def _goal(
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value}: it is not one of {', '.join(known)}")
     return Goal(
-        parameters=step.parameters if parameters is None else parameters,
+        parameters=parameters,
         gpus=gpus,
-        gpu_memory=memory,
+        gpu_memory=gpu_memory,
         optimizer="sgd" if optimizer == "sgd" else "adam",
         precision=next((one for one in get_args(Precision) if one == precision), None),
     )
