@@ -121,7 +121,7 @@ class CostOptions(msgspec.Struct, frozen=True, kw_only=True):
     epoch_samples: int | None = None
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A case: workload × strategy × precision × (world size, batch size) × options.
 
     A case may also be a collective by itself. Then `workload` is the name of the collective,

@@ -96,7 +96,7 @@ def _table(table: Table, page: str) -> list[str]:
     lines = [f"| {' | '.join(titles)} |"]
     lines.append("".join("|---" if column.words else "|--:" for column in columns) + "|")
     groups = [list(rows) for _, rows in itertools.groupby(table.rows, key=lambda row: row[0])]
-    groups.sort(key=lambda rows: _urgency(_status(rows[0])))
+    groups.sort(key=lambda rows: min(_urgency(_status(row)) for row in rows))
     size = 0
     for place, rows in enumerate(groups):
         texts = [[_marked(row[at]) for at in shown] for row in rows]
@@ -139,7 +139,7 @@ def _section(section: Section, report: Report) -> str:
         if isinstance(part, Table):
             lines += ["", f"{_line(part.label)}:", "", *_table(part, report.page), ""]
         elif part.kind == "output":
-            lines += ["", f"<pre>{_verbatim(part.text[-_MOST_OUTPUT:])}</pre>", ""]
+            lines += ["", f"<pre>{_verbatim(_ends(part.text))}</pre>", ""]
         else:
             lines.append(f"- {_line(part.text)}")
     if more := len(parts[_MOST_PARTS:]):
@@ -148,6 +148,13 @@ def _section(section: Section, report: Report) -> str:
     if section.status is Status.RED:
         return f"**{_line(title)}**\n\n{text}"
     return f"<details><summary>{_verbatim(title)}</summary>\n\n{text}\n\n</details>"
+
+
+def _ends(text: str) -> str:
+    """Return what was printed: its first line, and as much of its end as there is room for."""
+    if len(text) <= _MOST_OUTPUT:
+        return text
+    return f"{text.partition(chr(10))[0][:_MOST_LINE]}\n…\n{text[-_MOST_OUTPUT:]}"
 
 
 def _line(text: str) -> str:

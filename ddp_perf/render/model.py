@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ddp_perf.core.work import Site
+from ddp_perf.render.units import counted
 
 # What shows a part: the terminal, Markdown and the page; the wide ones of them; or the page alone.
 Media = Literal["all", "wide", "page"]
@@ -54,9 +55,13 @@ class Cell(NamedTuple):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A table. Rows with one first cell belong together: the first of them has their status."""
+    """A table. Neighbours with one first cell belong together: the first has their status.
+
+    ``of_cases``: the first cells are ids of cases, which narrow media shorten to what differs.
+    """
 
     label: str
+    of_cases: bool = False
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     media: Media = "all"
@@ -104,6 +109,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next: NextStep | None = None
     legend: str = ""  # of a page
     page: str  # the file that has everything
+    option: str = "--report DIR"  # that writes it
     data: str  # the file for programs
 
 
@@ -115,12 +121,15 @@ def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[
     shown: list[Note | Table] = [
         part for part in parts if not isinstance(part, Plot) and shows(part.media, wide=wide)
     ]
-    changes = [part for part in shown if isinstance(part, Note) and part.kind == "change"]
+    changes = [
+        at for at, part in enumerate(shown) if isinstance(part, Note) and part.kind == "change"
+    ]
     hidden = changes[most:]
     if not hidden:
         return shown
-    place = shown.index(hidden[0])
-    shown[place : place + len(hidden)] = [Note(text=f"and {len(hidden)} more changes: see {page}")]
+    place = hidden[0]
+    more = Note(text=f"and {counted(len(hidden), 'more change')}: see {page}")
+    shown[place : place + len(hidden)] = [more]
     return shown
 
 

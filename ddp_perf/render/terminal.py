@@ -9,6 +9,7 @@ from rich.console import JustifyMethod
 
 from ddp_perf.render.model import SOFT_HYPHEN, Note, Report, Section, Table, limited, shows
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import counted
 
 _MOST_CHANGES = 3  # of a case
 _MOST_OUTPUT = 12  # lines, from the end
@@ -28,7 +29,8 @@ def report_text(report: Report, width: int) -> str:
     lines += wrapped(_texts(report.notes), width)
     for section in report.sections:
         if section.media == "all":
-            lines += ["", *_section(section, report.page, width)]
+            page = f"{report.page} ({report.option})"
+            lines += ["", *_section(section, page, width)]
     lines += ["", *wrapped([f"{report.title}: {report.verdict}"], width)]
     lines += wrapped([*filter(None, [report.certainty])], width)
     if report.next is not None:
@@ -43,7 +45,7 @@ def table_lines(table: Table, width: int) -> list[str]:
     its own above them.
     """
     shown = [at for at, column in enumerate(table.columns) if shows(column.media, wide=False)]
-    names = short_names(row[0].text for row in table.rows)
+    names = shown_names(table)
     cells = [[row[at].text for at in shown[1:]] for row in table.rows]
     titles = [_heading(table.columns[at].title, column) for at, column in _by_column(shown, cells)]
     words = [table.columns[at].words for at in shown[1:]]
@@ -68,6 +70,12 @@ def table_lines(table: Table, width: int) -> list[str]:
     end = next(at for at, line in enumerate(lines) if line.startswith("─")) + 1
     body = zip(above, lines[end:], strict=True)
     return [*lines[:end], *(line for pair in body for line in pair if line)]
+
+
+def shown_names(table: Table) -> dict[str, str]:
+    """Return the first cells, ids of cases without the parts that all of them share."""
+    texts = [row[0].text for row in table.rows]
+    return short_names(texts) if table.of_cases else {text: text for text in texts}
 
 
 def _by_column(
@@ -119,11 +127,12 @@ def _section(section: Section, page: str, width: int) -> list[str]:
 
 def _shortened(note: Note, page: str) -> list[str]:
     """Return the first line of what was printed, and the last ones."""
-    first, *rest = note.text.splitlines()
+    first, *rest = note.text.splitlines() or [""]
     left_out = len(rest) - _MOST_OUTPUT
     if left_out <= 0:
         return [first, *rest]
-    return [first, f"… {left_out} lines left out: see {page}", *rest[-_MOST_OUTPUT:]]
+    cut = f"… {counted(left_out, 'line')} left out: see {page}"
+    return [first, cut, *rest[-_MOST_OUTPUT:]]
 
 
 def _texts(notes: Sequence[Note]) -> list[str]:

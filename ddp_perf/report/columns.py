@@ -1,4 +1,4 @@
-"""The columns of a suite's table on the page: their text, their meaning, and what sorts them."""
+"""The table of a suite: its columns, their meaning, and what sorts them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def figure_table(
     known = [one for one in figures if any(one.cell(row).value is not None for row in rows)]
     return Table(
         label=label,
+        of_cases=True,
         columns=(
             Column(title=first, words=True),
             *(Column(title=one.heading, meaning=one.meaning, media=one.media) for one in known),
@@ -56,6 +57,7 @@ def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
     case, *measured = table.columns
     return Table(
         label=table.label,
+        of_cases=True,
         columns=(case, VERDICT, *measured, *RATIOS),
         rows=tuple(
             (name, verdict_cell(row), *cells, *ratio_cells(row))
@@ -89,7 +91,7 @@ def ratio_cells(row: CaseRow) -> tuple[Cell, Cell, Cell]:
     low, high, seen = row.ratio_low, row.ratio_high, row.minimum_detectable
     interval = ABSENT if low is None or high is None else f"{low:.3f} to {high:.3f}"
     return (
-        Cell(ABSENT if row.ratio is None else f"{row.ratio:.3f} ×", row.ratio),
+        Cell(ABSENT if row.ratio is None else f"{row.ratio:.3f}", row.ratio),
         Cell(interval, low),
         Cell(percent_text(seen), seen),
     )

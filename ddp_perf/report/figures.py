@@ -40,6 +40,7 @@ def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
         chosen = [0, *range(first, min(first + _COLUMNS_OF_TEXT, len(table.columns)))]
         part = Table(
             label=table.label,
+            of_cases=True,
             columns=tuple(table.columns[at] for at in chosen),
             rows=tuple(tuple(row[at] for at in chosen) for row in table.rows),
         )
@@ -200,11 +201,11 @@ def gain_table(table: GainTable, base: str) -> Table:
 def _base_row(table: GainTable) -> tuple[Cell, ...]:
     return (
         Cell("base"),
-        Cell("1.00"),
-        Cell(_milliseconds(table.communication_s)),
+        Cell("1.00", 1.0),
+        Cell(_milliseconds(table.communication_s), table.communication_s),
         Cell(ABSENT),
-        Cell(_megabytes(table.sent_bytes)),
-        Cell(_megabytes(table.peak_memory)),
+        Cell(_megabytes(table.sent_bytes), table.sent_bytes),
+        Cell(_megabytes(table.peak_memory), table.peak_memory),
         Cell(ABSENT),
     )
 

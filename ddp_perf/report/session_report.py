@@ -43,8 +43,11 @@ def build_session(summary: ReportSummary, step: NextStep | None) -> Report:
 
 
 def session_table(rows: Sequence[CaseRow]) -> Table:
-    """Return a row for each case."""
-    return Table(label="all cases", columns=_COLUMNS, rows=tuple(map(_cells, rows)))
+    """Return a row for each case; with several suites, the suite is in the name."""
+    several = len({row.suite for row in rows}) > 1
+    names = [f"{row.suite}: {row.case}" if several else row.case for row in rows]
+    cells = tuple(map(_cells, rows, names))
+    return Table(label="all cases", columns=_COLUMNS, rows=cells)
 
 
 def open_cases(summary: ReportSummary) -> Table:
@@ -78,9 +81,9 @@ def _reasons(row: CaseRow) -> list[str]:
     return [text for text in (row.in_words, row.reason, why) if text is not None]
 
 
-def _cells(row: CaseRow) -> tuple[Cell, ...]:
+def _cells(row: CaseRow, name: str) -> tuple[Cell, ...]:
     return (
-        Cell(row.case, row.case),
+        Cell(name, name),
         verdict_cell(row),
         Cell(str(row.ranks), row.ranks),
         _cell(None if row.step_s is None else 1e3 * row.step_s, "{:.2f}"),

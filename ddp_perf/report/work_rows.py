@@ -188,7 +188,8 @@ def build_work(report: WorkReport) -> Report:
         headline=report.headline,
         table=work_table(report.rows),
         notes=tuple(notes),
-        sections=tuple(map(_section, shown)),
+        about=tuple(Note(text=f"suite: {suite}") for suite in _suites(report.rows)),
+        sections=tuple(_section(row, _name(row, report.rows)) for row in shown),
         legend="Counts are exact and need no quiet machine. A case is RED if its step does more"
         " than the stored one, or other work, or cannot be counted",
         page=WORK_PAGE,
@@ -198,13 +199,21 @@ def build_work(report: WorkReport) -> Report:
 
 def work_table(rows: Sequence[WorkRow]) -> Table:
     """Return the totals of each step; with those of several suites, the suite is in the name."""
-    several = len({row.suite for row in rows}) > 1
     cells = []
     for row in rows:
-        name = f"{row.suite}: {row.case}" if several else row.case
+        name = _name(row, rows)
         verdict = Cell(row.verdict, row.verdict, row.status)
         cells.append((Cell(name, name), verdict, *_totals(row.after)))
-    return Table(label="counts of each case", columns=_COLUMNS, rows=tuple(cells))
+    return Table(label="counts of each case", of_cases=True, columns=_COLUMNS, rows=tuple(cells))
+
+
+def _suites(rows: Sequence[WorkRow]) -> list[str]:
+    return sorted({row.suite for row in rows})
+
+
+def _name(row: WorkRow, rows: Sequence[WorkRow]) -> str:
+    """Return the id of a case, after its suite if there are several: ids are unique in one."""
+    return f"{row.suite}: {row.case}" if len(_suites(rows)) > 1 else row.case
 
 
 def _totals(figures: StepFigures | None) -> list[Cell]:
@@ -222,7 +231,7 @@ def _totals(figures: StepFigures | None) -> list[Cell]:
     ]
 
 
-def _section(row: WorkRow) -> Section:
+def _section(row: WorkRow, name: str) -> Section:
     """Return the verdict on a case, its likely causes, its cost, and each change."""
     failed = row.verdict == NOT_COUNTED
     edited = [
@@ -232,7 +241,7 @@ def _section(row: WorkRow) -> Section:
     sentences = [f"changed option: {option}" for option in row.options]
     sentences += [cost_text(cost) for cost in row.costs]
     return Section(
-        title=row.case,
+        title=name,
         verdict=row.verdict,
         status=row.status,
         parts=(

@@ -22,6 +22,7 @@ from ddp_perf.duel.values import (
     CaseDuel,
     Duel,
     MetricDuel,
+    PowerEstimate,
     SideConditions,
     SideFailure,
     SideName,
@@ -55,6 +56,7 @@ from ddp_perf.work.values import WorkChange
 
 
 DUEL_PAGE, DUEL_DATA = "duel.html", "duel.json"
+_REPORT, _REPORT_OF_PYTEST = "--report DIR", "--ddp-report=DIR"  # that write the page
 _MOST_DIFFERENCES = 8  # of the environments, that are named before the table
 _LEGEND = (
     "Pairs: a square is the ratio of a pair by the figure that decides; an orange one has a slow"
@@ -102,13 +104,19 @@ def build_duel(duel: Duel) -> Report:
         ),
         about=tuple(Note(text=text) for text in _compared(report)),
         ended=report.ended,
-        table=Table(label="the verdicts on each case", columns=_COLUMNS, rows=_rows(report)),
+        table=Table(
+            label="the verdicts on each case",
+            of_cases=True,
+            columns=_COLUMNS,
+            rows=_rows(report),
+        ),
         notes=tuple(Note(text=text) for text in _notes(report)),
         sections=(*sections, *_environments(report)),
         certainty=certainty(report),
         next=report.next,
         legend=_LEGEND + "; ".join(f"{term}: {meaning}" for term, meaning in MEANINGS.items()),
         page=DUEL_PAGE,
+        option=_REPORT if duel.command is None else _REPORT_OF_PYTEST,
         data=DUEL_DATA,
     )
 
@@ -130,13 +138,13 @@ def _rows(report: DuelReport) -> tuple[tuple[Cell, ...], ...]:
 
 
 def _rows_of(row: DuelRow) -> Iterator[tuple[Cell, ...]]:
-    name, verdict = Cell(row.case, row.case), Cell(row.verdict, row.verdict, row.status)
+    name, failed = Cell(row.case, row.case), Cell(row.verdict, row.verdict, row.status)
     if not row.tabled:
-        yield (name, verdict, *[Cell(ABSENT)] * (len(_COLUMNS) - 2))
+        yield (name, failed, *[Cell(ABSENT)] * (len(_COLUMNS) - 2))
     for place, one in enumerate(row.tabled):
-        outcome = one.verdict.outcome.value
-        own = Cell(outcome if one.decides else f"({outcome})", outcome)
-        yield (name, verdict if place == 0 else own, *_figures(one))
+        outcome, status = one.verdict.outcome.value, row.status if place == 0 else None
+        own = Cell(outcome if one.decides else f"({outcome})", outcome, status)
+        yield (name, failed if place == 0 and row.failures else own, *_figures(one))
 
 
 def _figures(one: MetricDuel) -> Iterator[Cell]:
@@ -193,6 +201,7 @@ def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
             *(Note(text=text) for text in sentences),
             *map(_change, row.work or ()),
             *(Note(text=text) for text in [*step_lines(row), *_conditions_of(row)]),
+            *(Note(text=_spread(estimate), media="page") for estimate in row.power),
             *_plots(case, row),
             *([_all_figures(row)] if row.metrics else []),
         ),
@@ -215,7 +224,8 @@ def cause_lines(duel: Duel, case_id: str, most: int) -> list[str]:
     row = next(row for row in report.rows if row.case == case_id)
     work = [_change(change).text for change in row.work or ()]
     if more := len(work[most:]):
-        work[most:] = [f"and {more} more changes of the work: see {DUEL_PAGE}"]
+        more_changes = counted(more, "more change")
+        work[most:] = [f"and {more_changes} of the work: see {DUEL_PAGE} ({_REPORT_OF_PYTEST})"]
     lines = [*difference_lines(row), *work] or [_nothing_found(row, report)]
     return [*lines, *step_lines(row)]
 
@@ -373,6 +383,13 @@ def _conditions_of(row: DuelRow) -> Iterator[str]:
         yield f"a whole budget of pairs finds a slow-down of {effect_text(seen)} nine times in ten"
 
 
+def _spread(estimate: PowerEstimate) -> str:
+    return (
+        f"{metric_title(estimate.metric)}: pairs differ by {effect_text(estimate.spread)} (sd), by"
+        f" {counted(estimate.launches, 'launch')} of A alone"
+    )
+
+
 # The figures and plots of a case, and the conditions of both sides, for the page.
 
 
@@ -458,7 +475,11 @@ def _environments(report: DuelReport) -> Iterator[Section]:
     ]
     if report.differences or any(table.rows for table in tables):
         yield Section(
-            title=f"the environments differ ({len(report.differences)})",
+            title=(
+                f"the environments differ ({len(report.differences)})"
+                if report.differences
+                else "the environments: no difference is known"
+            ),
             parts=(
                 *(Note(text=text) for text in report.differences),
                 *(table for table in tables if table.rows),

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.render.model import Note, Plot, Report, Status, Table
-from ddp_perf.render.tables import short_names
+from ddp_perf.render.model import SOFT_HYPHEN, Note, Plot, Report, Status, Table
+from ddp_perf.render.terminal import shown_names
 from ddp_perf.report.columns import percent_text
 
 
@@ -29,9 +29,14 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent_text, "sorts": _sorts}
+    environment.filters |= {"percent": percent_text, "sorts": _sorts, "whole": _whole}
     environment.globals["names"] = _names
     return environment
+
+
+def _whole(title: str) -> str:
+    """Return a title without the places at which a narrow column may break it."""
+    return title.replace(SOFT_HYPHEN, "")
 
 
 def _sorts(value: object) -> Markup:
@@ -40,8 +45,8 @@ def _sorts(value: object) -> Markup:
 
 
 def _names(table: Table) -> dict[str, str]:
-    """Return the first cells without the parts that all of them share."""
-    return short_names(row[0].text for row in table.rows)
+    """Return what a page shows for each first cell."""
+    return shown_names(table)
 
 
 _Part = Note | Table | Plot

@@ -154,6 +154,7 @@ def term_table(result: SuiteResult) -> Table:
     terms = (Column(title=_BROKEN.get(name, name), meaning=MEANINGS[name]) for name in SHOWN)
     return Table(
         label="terms of a step",
+        of_cases=True,
         columns=(
             Column(title="ms a step", words=True),
             *terms,

@@ -53,6 +53,7 @@ def _figures(result: SuiteResult, width: int) -> list[str]:
     return table_lines(
         Table(
             label=table.label,
+            of_cases=True,
             columns=tuple(table.columns[at] for at in shown),
             rows=tuple(tuple(row[at] for at in shown) for row in table.rows),
         ),
