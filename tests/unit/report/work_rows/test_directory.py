@@ -90,7 +90,9 @@ def test_the_markdown_has_the_finding_with_its_line_and_its_cost(written):
 
 def test_the_markdown_of_green_cases_has_their_table_alone(written):
     text = written(make_same())["work.md"]
-    assert text.startswith("## ✅ GREEN: work of a training step, counted\n\n1 case: 1 PASS\n\n- suite: quick\n\n|")
+    title, _, rest = text.partition("\n\n")
+    assert title == "## ✅ GREEN: work of a training step, counted"
+    assert rest.startswith("1 case: 1 PASS\n\n- suite: quick\n\n|")
     assert "details" not in text
     assert MODELLED not in text
 
