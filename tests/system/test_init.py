@@ -62,6 +62,7 @@ def test_the_printed_command_stores_and_the_second_session_judges(run):
     assert " 2 passed" in second
 
 
+@pytest.mark.slow
 def test_a_bare_pytest_runs_the_users_own_tests_and_measures_nothing(run):
     run("ddp-perf init")
 

@@ -204,6 +204,7 @@ def test_options_in_the_environment_of_a_training_job_change_no_launch(
     assert isinstance(outcome, LaunchResult), str(outcome)
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_be_reached_is_named(request_of):
     engine = TorchrunEngine(
         hosts=("here", "gone"),

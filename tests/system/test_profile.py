@@ -73,6 +73,7 @@ def session(pytester, monkeypatch):
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
+@pytest.mark.slow
 def test_a_session_ends_with_a_summary_of_the_traces_and_their_paths(session):
     result = session.runpytest(
         *("-k", "structure", f"--ddp-profile={STEPS}", "--ddp-json=results.json"),
