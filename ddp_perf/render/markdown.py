@@ -70,7 +70,7 @@ def _head(report: Report) -> str:
         lines += ["", about]
     if report.ended is not None:
         lines += ["", f"**{_line(report.ended[:1].upper() + report.ended[1:])}**"]
-    if report.table is not None and report.table.rows:
+    if report.table.rows:
         lines += ["", *_table(report.table, report.page)]
     return "\n".join([*lines, *_next(report.next, report.page)])
 
@@ -132,7 +132,6 @@ def _list(notes: Sequence[Note], report: Report) -> str:
 
 def _section(section: Section, report: Report) -> str:
     """Return a section: a red one as it is, any other in a fold."""
-    title = f"{section.title}: {section.verdict}" if section.verdict else section.title
     lines = []
     parts = limited(section.parts, _MOST_CHANGES, report.page, wide=True)
     for part in parts[:_MOST_PARTS]:
@@ -146,8 +145,8 @@ def _section(section: Section, report: Report) -> str:
         lines.append(f"- and {more} more: see {report.page}")
     text = "\n".join(lines)
     if section.status is Status.RED:
-        return f"**{_line(title)}**\n\n{text}"
-    return f"<details><summary>{_verbatim(title)}</summary>\n\n{text}\n\n</details>"
+        return f"**{_line(section.heading)}**\n\n{text}"
+    return f"<details><summary>{_verbatim(section.heading)}</summary>\n\n{text}\n\n</details>"
 
 
 def _ends(text: str) -> str:

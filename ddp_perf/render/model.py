@@ -46,6 +46,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     media: Media = "all"
 
 
+CASE = Column(title="case", words=True)
+
+
 class Cell(NamedTuple):
     """A cell, and what sorts it. A cell without a figure comes last."""
 
@@ -66,6 +69,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Cell, ...], ...]
     media: Media = "all"
 
+    def of_columns(self, places: Sequence[int]) -> Table:
+        """Return the table with these of its columns."""
+        rows = tuple(tuple(row[at] for at in places) for row in self.rows)
+        columns = tuple(self.columns[at] for at in places)
+        return msgspec.structs.replace(self, columns=columns, rows=rows)
+
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, a change of which a narrow medium shows the first ones, or what was printed."""
@@ -83,14 +92,21 @@ class Plot(NamedTuple):
     caption: str = ""
 
 
+Part = Note | Table | Plot
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a report under its own title: a case, or what is about all of them."""
 
     title: str
-    parts: tuple[Note | Table | Plot, ...]
+    parts: tuple[Part, ...]
     verdict: str = ""
     status: Status | None = None
     media: Media = "all"
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}: {self.verdict}" if self.verdict else self.title
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +118,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     about: tuple[Note, ...] = ()  # what was measured
     ended: str | None = None  # why it is not whole
-    table: Table | None = None
+    table: Table
     notes: tuple[Note, ...] = ()  # below the table
     sections: tuple[Section, ...] = ()
     certainty: str | None = None
@@ -111,9 +127,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     page: str  # the file that has everything
     option: str = "--report DIR"  # that writes it
     data: str  # the file for programs
-
-
-Part = Note | Table | Plot
 
 
 def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[Note | Table]:

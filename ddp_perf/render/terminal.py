@@ -13,6 +13,7 @@ from ddp_perf.render.units import counted
 
 _MOST_CHANGES = 3  # of a case
 _MOST_OUTPUT = 12  # lines, from the end
+_GAP = 2  # columns between two columns
 _LEAST_HEADING = 6  # columns: so short a heading is not broken
 
 
@@ -24,7 +25,7 @@ def report_text(report: Report, width: int) -> str:
     width = max(width, NARROWEST)
     lines = wrapped(_texts(report.about), width)
     lines += wrapped([report.headline, *filter(None, [report.ended])], width)
-    if report.table is not None and report.table.rows:
+    if report.table.rows:
         lines += ["", *table_lines(report.table, width), ""]
     lines += wrapped(_texts(report.notes), width)
     for section in report.sections:
@@ -44,26 +45,29 @@ def table_lines(table: Table, width: int) -> list[str]:
     A first cell that is repeated is shown once. One that leaves the others no room has a line of
     its own above them.
     """
-    shown = [at for at, column in enumerate(table.columns) if shows(column.media, wide=False)]
+    first, *others = (at for at, one in enumerate(table.columns) if shows(one.media, wide=False))
     names = shown_names(table)
-    cells = [[row[at].text for at in shown[1:]] for row in table.rows]
-    titles = [_heading(table.columns[at].title, column) for at, column in _by_column(shown, cells)]
-    words = [table.columns[at].words for at in shown[1:]]
+    columns = [[row[at].text for row in table.rows] for at in others]
+    words = [table.columns[at].words for at in others]
+    titles = [
+        _heading(table.columns[at].title, cells) for at, cells in zip(others, columns, strict=True)
+    ]
     longest = max(map(len, names.values()), default=0)
-    beside = longest <= width - _width(titles, cells, words)
+    beside = longest <= width - sum(map(_least_width, titles, columns, words))
+    on_one_line = sum(map(_least_width, titles, columns, [False] * len(words)))
+    wraps = beside and longest > width - on_one_line
     text = plain_table()
-    text.add_column(table.columns[0].title if beside else "", no_wrap=True)
-    tight = _width(titles, cells, [False] * len(words)) + longest > width
-    for at, (title, is_words) in enumerate(zip(titles, words, strict=True)):
+    text.add_column(table.columns[first].title if beside else "", no_wrap=True)
+    for title, cells, is_words in zip(titles, columns, words, strict=True):
         aligned: JustifyMethod = "left" if is_words else "right"
-        wraps = is_words and beside and tight
-        most = max(map(len, " ".join(row[at] for row in cells).split())) if wraps else None
-        text.add_column(title, justify=aligned, no_wrap=not wraps, max_width=most)
+        most = _least_width(title, cells, is_words) - _GAP if wraps and is_words else None
+        text.add_column(title, justify=aligned, no_wrap=most is None, max_width=most)
     above: list[str] = []
     for number, row in enumerate(table.rows):
-        first = number == 0 or table.rows[number - 1][0] != row[0]
-        text.add_row(names[row[0].text] if first and beside else "", *cells[number])
-        above.append(row[0].text if first and not beside else "")
+        begins = number == 0 or table.rows[number - 1][first] != row[first]
+        figures = (column[number] for column in columns)
+        text.add_row(names[row[first].text] if begins and beside else "", *figures)
+        above.append(row[first].text if begins and not beside else "")
     lines = rendered(text, width)
     if beside:
         return lines
@@ -76,13 +80,6 @@ def shown_names(table: Table) -> dict[str, str]:
     """Return the first cells, ids of cases without the parts that all of them share."""
     texts = [row[0].text for row in table.rows]
     return short_names(texts) if table.of_cases else {text: text for text in texts}
-
-
-def _by_column(
-    shown: Sequence[int], cells: Sequence[Sequence[str]]
-) -> list[tuple[int, tuple[str, ...]]]:
-    columns = list(zip(*cells, strict=True)) or [()] * (len(shown) - 1)
-    return list(zip(shown[1:], columns, strict=True))
 
 
 def _heading(title: str, cells: Sequence[str]) -> str:
@@ -102,14 +99,10 @@ def _parts(word: str, room: int) -> list[str]:
     return [*(part if part.endswith("-") else f"{part}-" for part in parts), last]
 
 
-def _width(titles: Sequence[str], cells: Sequence[Sequence[str]], words: Sequence[bool]) -> int:
-    """Return the columns that all cells but the first need. Words may be on several lines."""
-    needed = 0
-    for at, title in enumerate(titles):
-        texts = [row[at] for row in cells]
-        parts = [part for text in texts for part in text.split()] if words[at] else texts
-        needed += 2 + max(map(len, [*title.splitlines(), *parts]))
-    return needed
+def _least_width(title: str, cells: Sequence[str], is_words: bool) -> int:
+    """Return what a column needs, with the gap before it. Words may be on several lines."""
+    parts = [part for text in cells for part in text.split()] if is_words else cells
+    return _GAP + max(map(len, [*title.splitlines(), *parts]))
 
 
 def _section(section: Section, page: str, width: int) -> list[str]:
@@ -121,8 +114,7 @@ def _section(section: Section, page: str, width: int) -> list[str]:
             body += _shortened(part, page)
         else:
             body += wrapped([part.text], width - 2)
-    title = f"{section.title}: {section.verdict}" if section.verdict else section.title
-    return [title, *textwrap.indent("\n".join(body), "  ").splitlines()]
+    return [section.heading, *textwrap.indent("\n".join(body), "  ").splitlines()]
 
 
 def _shortened(note: Note, page: str) -> list[str]:

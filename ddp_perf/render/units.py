@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -165,3 +165,12 @@ def _named(culprit: Culprit) -> str:
 def _chance(probability: float) -> str:
     """Write a probability. Launches are never certain, whatever the rounding."""
     return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+
+
+def suite_names(keys: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a name for each suite and id: the id, after the suite if there are several.
+
+    An id is unique in its suite alone.
+    """
+    several = len({suite for suite, _ in keys}) > 1
+    return [f"{suite}: {case_id}" if several else case_id for suite, case_id in keys]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ddp_perf.render.model import Cell, Column, Media, Table
+from ddp_perf.render.model import CASE, Cell, Column, Media, Table
 from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
 
@@ -20,6 +20,10 @@ class FigureColumn:
     write: Callable[[float], str]
     media: Media = "all"
 
+    @property
+    def column(self) -> Column:
+        return Column(title=self.heading, meaning=self.meaning, media=self.media)
+
     def cell(self, row: CaseRow) -> Cell:
         """Return the figure. Launches of a case that failed are not all of it: they show none."""
         value = None if row.is_failed else self.value(row)
@@ -27,20 +31,14 @@ class FigureColumn:
 
 
 def figure_table(
-    label: str, figures: Sequence[FigureColumn], rows: Sequence[CaseRow], *, first: str = "case"
+    label: str, figures: Sequence[FigureColumn], rows: Sequence[CaseRow], *, first: Column
 ) -> Table:
-    """Return a row for each case, with the figures that any of them has.
-
-    ``first`` is the title of the column with the names.
-    """
-    known = [one for one in figures if any(one.cell(row).value is not None for row in rows)]
+    """Return a row for each case, after its name ``first``, with the figures that any has."""
+    known = _known(figures, rows)
     return Table(
         label=label,
         of_cases=True,
-        columns=(
-            Column(title=first, words=True),
-            *(Column(title=one.heading, meaning=one.meaning, media=one.media) for one in known),
-        ),
+        columns=(first, *(one.column for one in known)),
         rows=tuple((Cell(row.case, row.case), *(one.cell(row) for one in known)) for row in rows),
     )
 
@@ -48,22 +46,29 @@ def figure_table(
 def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
     """Return each case with its verdict, its ratio to the baseline, and all that was measured.
 
-    ``device`` is what a rank runs on. Figures that no case has
-    are left out: a collective has no speed-up.
+    ``device`` is what a rank runs on. Figures that no case has are left out: a collective has no
+    speed-up.
     """
     unit = next((row.unit for row in rows if row.unit is not None), "samples")
-    figures = (*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS)
-    table = figure_table("figures of each case", figures, rows)
-    case, *measured = table.columns
+    known = _known((*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS), rows)
     return Table(
-        label=table.label,
+        label="figures of each case",
         of_cases=True,
-        columns=(case, VERDICT, *measured, *RATIOS),
+        columns=(CASE, VERDICT, *(one.column for one in known), *RATIOS),
         rows=tuple(
-            (name, verdict_cell(row), *cells, *ratio_cells(row))
-            for row, (name, *cells) in zip(rows, table.rows, strict=True)
+            (
+                Cell(row.case, row.case),
+                verdict_cell(row),
+                *(one.cell(row) for one in known),
+                *ratio_cells(row),
+            )
+            for row in rows
         ),
     )
+
+
+def _known(figures: Sequence[FigureColumn], rows: Sequence[CaseRow]) -> list[FigureColumn]:
+    return [one for one in figures if any(one.cell(row).value is not None for row in rows)]
 
 
 VERDICT = Column(title="verdict", meaning="the worst of the case", words=True)

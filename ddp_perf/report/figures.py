@@ -29,7 +29,8 @@ _COLUMNS_OF_TEXT = 7  # in 80 columns of text, beside the name of the case
 
 def utilisation_table(rows: Sequence[CaseRow]) -> Table:
     """Return a row for each case, with the columns that have a figure in any row."""
-    return figure_table("utilisation of each case", _COLUMNS, rows, first="utilisation")
+    first = Column(title="utilisation", words=True)
+    return figure_table("utilisation of each case", _COLUMNS, rows, first=first)
 
 
 def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
@@ -38,12 +39,7 @@ def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
     lines: list[str] = []
     for first in range(1, len(table.columns), _COLUMNS_OF_TEXT):
         chosen = [0, *range(first, min(first + _COLUMNS_OF_TEXT, len(table.columns)))]
-        part = Table(
-            label=table.label,
-            of_cases=True,
-            columns=tuple(table.columns[at] for at in chosen),
-            rows=tuple(tuple(row[at] for at in chosen) for row in table.rows),
-        )
+        part = table.of_columns(chosen)
         lines += table_lines(part, max(width, NARROWEST))
     return lines
 

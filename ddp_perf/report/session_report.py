@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_perf.core.metric import metric_title
-from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
-from ddp_perf.render.units import ABSENT, percent
+from ddp_perf.render.model import CASE, Cell, Column, NextStep, Note, Report, Section, Status, Table
+from ddp_perf.render.units import ABSENT, percent, suite_names
 from ddp_perf.report.columns import RATIOS, ratio_cells, verdict_cell
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.rows import CaseRow, ReportSummary
@@ -14,7 +14,7 @@ from ddp_perf.session.gains import GainTable
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
 _COLUMNS = (
-    Column(title="case", words=True),
+    CASE,
     Column(title="verdict", words=True),
     Column(title="ranks"),
     Column(title="step ms"),
@@ -44,8 +44,7 @@ def build_session(summary: ReportSummary, step: NextStep | None) -> Report:
 
 def session_table(rows: Sequence[CaseRow]) -> Table:
     """Return a row for each case; with several suites, the suite is in the name."""
-    several = len({row.suite for row in rows}) > 1
-    names = [f"{row.suite}: {row.case}" if several else row.case for row in rows]
+    names = suite_names([(row.suite, row.case) for row in rows])
     cells = tuple(map(_cells, rows, names))
     return Table(label="all cases", columns=_COLUMNS, rows=cells)
 
@@ -53,7 +52,7 @@ def session_table(rows: Sequence[CaseRow]) -> Table:
 def open_cases(summary: ReportSummary) -> Table:
     """Return the cases that are not green, with the reasons."""
     columns = (
-        Column(title="case", words=True),
+        CASE,
         Column(title="verdict", words=True),
         Column(title="of", meaning="the metric with the worst verdict", words=True),
         *RATIOS,

@@ -9,8 +9,8 @@ import msgspec
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
-from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table
-from ddp_perf.render.units import ABSENT, counted, prefixed_number
+from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table
+from ddp_perf.render.units import ABSENT, counted, prefixed_number, suite_names
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
 from ddp_perf.work.text import MOST_LINES, bytes_text, change_sentence, change_summary, place_text
 from ddp_perf.work.values import CountedCase, WorkChange, host_reads
@@ -164,7 +164,7 @@ def step_figures(work: StepWork) -> StepFigures:
 
 WORK_PAGE, WORK_DATA = "work.html", "work.json"
 _COLUMNS = (
-    Column(title="case", words=True),
+    CASE,
     Column(title="verdict", words=True),
     Column(title="operations", meaning="what torch dispatches"),
     Column(title="FLOPs"),
@@ -179,7 +179,12 @@ _COLUMNS = (
 
 def build_work(report: WorkReport) -> Report:
     """Return what a person reads of counted work."""
-    shown = [row for row in report.rows if row.changes or row.status is not Status.GREEN]
+    shown = [
+        (row, name)
+        for row, name in zip(report.rows, _names(report.rows), strict=True)
+        if row.changes or row.status is not Status.GREEN
+    ]
+    suites = sorted({row.suite for row in report.rows})
     notes = [Note(text=MODELLED)] if any(row.costs for row in report.rows) else []
     return Report(
         title="work of a training step, counted",
@@ -188,8 +193,8 @@ def build_work(report: WorkReport) -> Report:
         headline=report.headline,
         table=work_table(report.rows),
         notes=tuple(notes),
-        about=tuple(Note(text=f"suite: {suite}") for suite in _suites(report.rows)),
-        sections=tuple(_section(row, _name(row, report.rows)) for row in shown),
+        about=tuple(Note(text=f"suite: {suite}") for suite in suites),
+        sections=tuple(_section(row, name) for row, name in shown),
         legend="Counts are exact and need no quiet machine. A case is RED if its step does more"
         " than the stored one, or other work, or cannot be counted",
         page=WORK_PAGE,
@@ -200,20 +205,14 @@ def build_work(report: WorkReport) -> Report:
 def work_table(rows: Sequence[WorkRow]) -> Table:
     """Return the totals of each step; with those of several suites, the suite is in the name."""
     cells = []
-    for row in rows:
-        name = _name(row, rows)
+    for row, name in zip(rows, _names(rows), strict=True):
         verdict = Cell(row.verdict, row.verdict, row.status)
         cells.append((Cell(name, name), verdict, *_totals(row.after)))
     return Table(label="counts of each case", of_cases=True, columns=_COLUMNS, rows=tuple(cells))
 
 
-def _suites(rows: Sequence[WorkRow]) -> list[str]:
-    return sorted({row.suite for row in rows})
-
-
-def _name(row: WorkRow, rows: Sequence[WorkRow]) -> str:
-    """Return the id of a case, after its suite if there are several: ids are unique in one."""
-    return f"{row.suite}: {row.case}" if len(_suites(rows)) > 1 else row.case
+def _names(rows: Sequence[WorkRow]) -> list[str]:
+    return suite_names([(row.suite, row.case) for row in rows])
 
 
 def _totals(figures: StepFigures | None) -> list[Cell]:

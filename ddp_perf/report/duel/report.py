@@ -27,7 +27,7 @@ from ddp_perf.duel.values import (
     SideFailure,
     SideName,
 )
-from ddp_perf.render.model import Cell, Column, Note, Plot, Report, Section, Table
+from ddp_perf.render.model import CASE, Cell, Column, Note, Plot, Report, Section, Table
 from ddp_perf.render.units import (
     ABSENT,
     counted,
@@ -72,7 +72,7 @@ _INTERVALS = (
     " EQUIVALENT: the interval lies within ± the tolerance."
 )
 _COLUMNS = (
-    Column(title="case", words=True),
+    CASE,
     Column(title="verdict", words=True),
     Column(title="of", meaning="the figure that the verdict is on", words=True),
     Column(title="A"),
@@ -187,11 +187,9 @@ def certainty(report: DuelReport) -> str:
 
 
 def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
-    sentences = [
-        *reasons(row),
-        *difference_lines(row),
-        *([] if row.work or difference_lines(row) else [_nothing_found(row, report)]),
-    ]
+    differences = difference_lines(row)
+    unknown = [] if row.work or differences else [_nothing_found(row, report)]
+    sentences = [*reasons(row), *differences, *unknown]
     return Section(
         title=row.case,
         verdict=row.verdict,

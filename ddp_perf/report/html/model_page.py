@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.render.model import SOFT_HYPHEN, Note, Plot, Report, Status, Table
+from ddp_perf.render.model import SOFT_HYPHEN, Part, Plot, Report, Status, Table
 from ddp_perf.render.terminal import shown_names
 from ddp_perf.report.columns import percent_text
 
@@ -49,16 +49,13 @@ def _names(table: Table) -> dict[str, str]:
     return shown_names(table)
 
 
-_Part = Note | Table | Plot
-
-
-def _groups(parts: Sequence[_Part]) -> Iterator[tuple[str, list[_Part]]]:
+def _groups(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
     """Yield neighbours of one kind together, as a page lays them out."""
     for kind, group in itertools.groupby(parts, key=_kind):
         yield kind, list(group)
 
 
-def _kind(part: _Part) -> str:
+def _kind(part: Part) -> str:
     if isinstance(part, Plot):
         return "plots"
     if isinstance(part, Table):

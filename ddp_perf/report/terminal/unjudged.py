@@ -8,7 +8,6 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.model import Table
 from ddp_perf.render.tables import NARROWEST, short_names, wrapped
 from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import counted
@@ -50,15 +49,7 @@ def _figures(result: SuiteResult, width: int) -> list[str]:
     rows = [row for row in case_rows(result) if result.measurements[row.case].is_complete]
     table = suite_figures(rows, device_of(result))
     shown = [at for at, column in enumerate(table.columns) if column not in (VERDICT, *RATIOS)]
-    return table_lines(
-        Table(
-            label=table.label,
-            of_cases=True,
-            columns=tuple(table.columns[at] for at in shown),
-            rows=tuple(tuple(row[at] for at in shown) for row in table.rows),
-        ),
-        width,
-    )
+    return table_lines(table.of_columns(shown), width)
 
 
 def _paragraphs(result: SuiteResult) -> Iterator[str]:
