@@ -132,6 +132,18 @@ def test_a_field_that_changes_its_type_needs_a_new_version():
     assert all(launch.losses for launch in suite.measurements["mlp-ddp-fp32-ws2-b64"].launches)
 
 
+def test_a_case_of_another_shape_is_refused_by_its_field_and_not_read_with_defaults(tmp_path):
+    """Its options would be those of another training, and so would its fingerprint."""
+    recorded = Path(__file__).parent / "recorded" / "results_version_1.json"
+    text = recorded.read_text(encoding="utf-8").replace('"training":{', '"trained":{')
+    (tmp_path / "old.json").write_text(text, encoding="utf-8")
+
+    with pytest.raises(
+        ResultsError, match=r"old\.json: .*case: .*unknown field `trained`; write it"
+    ):
+        read_results(tmp_path / "old.json")
+
+
 def test_a_session_without_results_is_written(tmp_path):
     path = tmp_path / "results.json"
 

@@ -106,19 +106,27 @@ def test_every_element_of_the_page_is_closed(tmp_path):
 
 
 def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_first(tmp_path):
+    names = ("triton", "triton-ascend")
     a, b = (
-        msgspec.structs.replace(make_conditions(torch=torch), packages={"triton": v, "six": "1"})
+        msgspec.structs.replace(
+            make_conditions(torch=torch), packages={**dict.fromkeys(names, v), "six": "1"}
+        )
         for torch, v in (("2.11.0", "3.4"), ("2.13.0", "3.5"))
     )
     duel = make_duel(conditions={"A": a, "B": b})
 
     packages, fields = build_duel(duel).sections[-1].parts
 
-    assert [[cell.text for cell in row] for row in packages.rows] == [["triton", "3.4", "3.5"]]
+    assert [[cell.text for cell in row] for row in packages.rows] == [
+        ["triton", "3.4", "3.5"],
+        ["triton-ascend", "3.4", "3.5"],
+    ]
     assert [cell.text for cell in fields.rows[0]] == ["torch", "2.11.0", "2.13.0"]
     differs = [a != b for _, a, b in fields.rows]
     assert differs == sorted(differs, reverse=True)
-    assert '<td data-v="triton">triton</td>' in page_of(duel, tmp_path)
+    page = page_of(duel, tmp_path)
+    for name in names:  # a package has no shorter name
+        assert f'<td data-v="{name}">{name}</td>' in page
 
 
 def test_all_texts_are_escaped(tmp_path):

@@ -77,6 +77,13 @@ def test_a_comment_is_never_longer_than_github_takes_and_no_fold_is_cut():
     assert "<pre>" in text
 
 
+def test_a_long_failure_still_names_its_side():
+    failed = make_side_failure("B", CASE, output="line\n" * 5_000)
+    assert "side B failed: " in comment(
+        make_duel(CaseDuel(cases=SideCase(a=CASE, b=CASE), failures=(failed,)))
+    )
+
+
 def test_texts_are_not_interpreted():
     hostile = named(f"a {HOSTILE}")
     case = make_case_duel(

@@ -92,6 +92,14 @@ def test_a_further_metric_that_is_slower_has_a_line_with_its_unit():
     assert "peak memory of a rank: SLOWER, because" in text
 
 
+def test_each_row_has_the_verdict_on_its_own_figure():
+    case = make_case_duel(EQUIVALENT)
+    memory = make_metric_duel(ONE, SLOWER, metric="peak_memory", a=2.0**30, b=1.1 * 2**30)
+    text = shown(msgspec.structs.replace(case, metrics=(*case.metrics, memory)), width=120)
+    assert "EQUIVALENT  step" in text
+    assert "SLOWER      memory" in text
+
+
 def test_a_figure_that_does_not_decide_is_shown_only_if_it_is_certain_and_differs():
     case = make_case_duel(EQUIVALENT)
     beside = [

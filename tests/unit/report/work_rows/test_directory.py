@@ -57,6 +57,16 @@ def test_the_page_shows_each_change_with_its_line_and_its_cost(written):
     assert MODELLED in page
 
 
+def test_cases_of_two_suites_with_one_id_are_told_apart(written):
+    other = msgspec.structs.replace(ONE, suite="other")
+    files = written(make_same(case=ONE), make_counted(case=other))
+    rows = [
+        line.split(" | ")[:2] for line in files["work.md"].splitlines() if line.startswith("| ")
+    ]
+    assert rows[1:] == [[f"| other: {ONE.id}", "❌ REGRESSION"], [f"| quick: {ONE.id}", "✅ PASS"]]
+    assert f"**other: {ONE.id}: REGRESSION**" in files["work.md"]
+
+
 def test_the_edited_line_comes_before_the_changes(written):
     edited = make_site(7, "return module(module(x))  # <b>")
     files = written(make_counted(case=ONE, lines=(edited,)))
