@@ -106,7 +106,7 @@ def test_every_element_of_the_page_is_closed(tmp_path):
 
 
 def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_first(tmp_path):
-    names = ("triton", "triton-ascend")
+    names = ("nvidia-cublas-cu12", "nvidia-cudnn-cu12")
     a, b = (
         msgspec.structs.replace(
             make_conditions(torch=torch), packages={**dict.fromkeys(names, v), "six": "1"}
@@ -118,8 +118,8 @@ def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_firs
     packages, fields = build_duel(duel).sections[-1].parts
 
     assert [[cell.text for cell in row] for row in packages.rows] == [
-        ["triton", "3.4", "3.5"],
-        ["triton-ascend", "3.4", "3.5"],
+        ["nvidia-cublas-cu12", "3.4", "3.5"],
+        ["nvidia-cudnn-cu12", "3.4", "3.5"],
     ]
     assert [cell.text for cell in fields.rows[0]] == ["torch", "2.11.0", "2.13.0"]
     differs = [a != b for _, a, b in fields.rows]

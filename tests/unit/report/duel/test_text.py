@@ -73,6 +73,14 @@ def test_no_line_but_a_command_or_an_id_is_wider_than_the_terminal(width):
         assert len(line) <= max(width, 80) or line.startswith("next: ") or LONG.id in line
 
 
+def test_the_table_names_cases_by_what_differs():
+    text = shown(make_case_duel(SLOWER, ONE), make_case_duel(EQUIVALENT, TWO))
+    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("none", "ddp"))] == [
+        ["none-ws1", "SLOWER"],
+        ["ddp-ws2", "EQUIVALENT"],
+    ]
+
+
 def test_a_long_id_is_whole_on_a_line_above_its_figures():
     lines = shown(make_case_duel(FASTER, LONG)).splitlines()
     assert "FASTER" in lines[lines.index(LONG.id) + 1]
