@@ -1,6 +1,6 @@
 """Import what a session imports late, once: pytester forgets it after each session in a process.
 
-Otherwise each inner session imports reports, matplotlib and SQLAlchemy anew, and numpy refuses to.
+Otherwise each inner session imports reports, altair and SQLAlchemy anew, and numpy refuses to.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from ddp_perf.history.text import audit_lines, case_text, history_json, overview
 from ddp_perf.history.trend import CaseHistory, case_history, newest_work
 from ddp_perf.render.tables import wrapped
 from ddp_perf.session.result import read_results
+from ddp_perf.system.files import replace_file
 
 
 class ShowByDefault(typer.core.TyperGroup):
@@ -174,13 +175,15 @@ def _series(url: str, case_id: str | None, metric: str) -> Iterator[TimeSeries]:
 
 
 def _draw(histories: list[CaseHistory], path: Path) -> None:
-    from ddp_perf.history.plot import write_history_plot
+    # Imported here: charts take a third of a second, and most commands draw none.
+    from ddp_perf.history.chart import history_chart
+    from ddp_perf.render.chart import image
 
     if len(histories) > 1:
         names = ", ".join(found.series.case.accelerator for found in histories)
         raise HistoryError(f"--plot: it draws one machine, but the case was measured on {names}")
     try:
-        write_history_plot(path, histories[0])
+        replace_file(path, image(history_chart(histories[0]), path.suffix))
     except OSError as error:
         raise HistoryError(f"{path}: cannot be written: {error.strerror}") from None
     typer.echo(f"written: {path}")

@@ -226,13 +226,14 @@ def _launch(
 
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:
-    # Imported here: matplotlib takes half a second, and no other command needs it.
-    from ddp_perf.selftest.plot import write_power_plot
+    # Imported here: charts take a third of a second, and most commands draw none.
+    from ddp_perf.render.chart import image
+    from ddp_perf.selftest.chart import power_chart
 
     json, plot = output / "selftest.json", output / "selftest.png"
     try:
         replace_file(json, selftest_json(curve))
-        write_power_plot(plot, curve)
+        replace_file(plot, image(power_chart(curve)))
     except OSError as error:
         raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
     return [json, plot]

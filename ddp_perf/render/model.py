@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from ddp_perf.core.work import Site
 from ddp_perf.render.units import counted
+
+if TYPE_CHECKING:
+    from ddp_perf.render.chart import Chart
 
 # What shows a part: the terminal, Markdown and the page; the wide ones of them; or the page alone.
 Media = Literal["all", "wide", "page"]
@@ -86,10 +89,9 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plot(NamedTuple):
-    """A plot for a page, which draws it as SVG."""
+    """Charts for a page. They are made when it is written: no other medium needs them."""
 
-    draw: Callable[[], str]
-    caption: str = ""
+    charts: Callable[[], Iterable[Chart]]
 
 
 Part = Note | Table | Plot
@@ -102,6 +104,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
     verdict: str = ""
     status: Status | None = None
+    opened: bool = False  # on a page, whose reader opens the others
+    sections: tuple[Section, ...] = ()  # on a page
     media: Media = "all"
 
     @property

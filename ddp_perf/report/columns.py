@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddp_perf.render.model import CASE, Cell, Column, Media, Table
-from ddp_perf.render.units import ABSENT, short_percent
+from ddp_perf.render.units import ABSENT, short_percent, suite_names
 from ddp_perf.report.rows import CaseRow
 
 
@@ -43,26 +43,27 @@ def figure_table(
     )
 
 
-def suite_figures(rows: Sequence[CaseRow], device: str) -> Table:
+def suite_figures(rows: Sequence[CaseRow]) -> Table:
     """Return each case with its verdict, its ratio to the baseline, and all that was measured.
 
-    ``device`` is what a rank runs on. Figures that no case has are left out: a collective has no
-    speed-up.
+    Figures that no case has are left out: a collective has no speed-up. With several suites, each
+    name has its suite.
     """
+    names = suite_names([(row.suite, row.case) for row in rows])
     unit = next((row.unit for row in rows if row.unit is not None), "samples")
-    known = _known((*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS), rows)
+    known = _known((*_STEP, *_rates(unit), *_SCALING, *_OTHERS), rows)
     return Table(
         label="figures of each case",
         of_cases=True,
         columns=(CASE, VERDICT, *(one.column for one in known), *RATIOS),
         rows=tuple(
             (
-                Cell(row.case, row.case),
+                Cell(name, name),
                 verdict_cell(row),
                 *(one.cell(row) for one in known),
                 *ratio_cells(row),
             )
-            for row in rows
+            for row, name in zip(rows, names, strict=True)
         ),
     )
 
@@ -118,12 +119,12 @@ def _three(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _rates(unit: str, device: str) -> tuple[FigureColumn, FigureColumn]:
+def _rates(unit: str) -> tuple[FigureColumn, FigureColumn]:
     return (
         FigureColumn(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
         FigureColumn(
-            f"a {device} /s",
-            f"throughput ÷ number of {device}s",
+            "a rank /s",
+            "throughput ÷ number of ranks",
             _throughput_of_one,
             _whole,
             "page",

@@ -208,7 +208,7 @@ def test_help_explains_every_option_in_its_own_group(project):
 
 
 def test_importing_the_plugin_imports_nothing_heavy(project):
-    heavy = {"torch", "numpy", "scipy", "matplotlib", "rich", "sqlalchemy", "typer"}
+    heavy = {"torch", "numpy", "scipy", "altair", "rich", "sqlalchemy", "typer"}
     script = f"import sys, ddp_perf.plugin; sys.exit(sorted({heavy} & sys.modules.keys()) or 0)"
     assert project.run(sys.executable, "-c", script).ret == 0
 

@@ -28,20 +28,26 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser here: apt-ge
 # Asks the page, and sends the answers as JSON to the one around it.
 PROBE = """
 <script>
-addEventListener("load", () => {
+const drawn = async () => {
+  while (window.vegaEmbed && !document.body.dataset.drawn) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
+};
+addEventListener("load", async () => {
+  await drawn();
   for (const fold of document.querySelectorAll("details")) fold.open = true;
   const table = document.querySelector("table.figures");
   const column = (n) => [...table.tBodies[0].rows].map((row) => row.cells[n].textContent);
   const headings = [...table.tHead.rows[0].cells].map((heading) => heading.textContent);
   const step = Math.max(1, headings.findIndex((text) => text.startsWith("step")));  // else verdicts
-  const button = table.tHead.rows[0].cells[step].querySelector("button");
+  const button = table.tHead.rows[0].cells[step].querySelector(".sort");
   const before = column(step);
   button.click(); const up = column(step);
   button.click(); const down = column(step);
-  const pictures = [...document.querySelectorAll("svg[role=img]")];
+  const pictures = [...document.querySelectorAll(".chart svg")];
   const shapes = pictures.map((svg) => {
     const box = svg.getBoundingClientRect();
-    const marks = svg.querySelectorAll("rect, path");
+    const marks = svg.querySelectorAll(".mark-symbol path, .mark-rect path, .mark-rule line");
     const drawn = [...marks].map((m) => m.getBBox()).filter((b) => b.width + b.height > 0);
     return {width: box.width, height: box.height, right: box.right, drawn: drawn.length,
             bad: /NaN|undefined/.test(svg.outerHTML)};
@@ -74,10 +80,11 @@ addEventListener("message", (e) => {{ document.getElementById("answer").textCont
 """
 
 
-def look(directory, width, *options, name=PAGE):
+def look(directory, width, *options, name=PAGE, probe=PROBE):
     """The answers of the browser about the page, and every line of its console."""
     page = directory / name
-    page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
+    text, _, _ = page.read_text(encoding="utf-8").rpartition("</body>")  # Vega has one, too
+    page.write_text(text + probe, encoding="utf-8")
     around = directory / "around.html"
     around.write_text(AROUND.format(page=name, width=width), encoding="utf-8")
     done = subprocess.run(
@@ -179,3 +186,51 @@ def test_the_page_is_dark_if_the_reader_prefers_it(tmp_path):
 
     assert light["background"] == "rgb(255, 255, 255)"
     assert dark["background"] == "rgb(15, 19, 23)"
+
+
+# Points at a mark, and turns the wheel with Ctrl over the same chart.
+USED = """
+<script>
+addEventListener("load", async () => {
+  while (!document.body.dataset.drawn) await new Promise((done) => setTimeout(done, 20));
+  const chart = [...document.querySelectorAll(".chart")].find(
+    (one) => one.querySelector("figcaption").textContent.includes("Throughput"));
+  chart.scrollIntoView();
+  const labels = () => [...chart.querySelectorAll(".role-axis-label text")];
+  const ticks = () => labels().map((label) => label.textContent);
+  const point = [...chart.querySelectorAll(".mark-symbol.role-mark path")].pop();
+  const box = point.getBoundingClientRect();
+  const at = {bubbles: true, clientX: box.x + box.width / 2, clientY: box.y + box.height / 2};
+  point.dispatchEvent(new MouseEvent("mousemove", at));
+  point.dispatchEvent(new PointerEvent("pointermove", at));
+  await new Promise((done) => setTimeout(done, 200));
+  const tip = document.getElementById("vg-tooltip-element")?.textContent;
+  const before = ticks();
+  const turn = (ctrlKey) => point.dispatchEvent(
+    new WheelEvent("wheel", {...at, deltaY: -500, ctrlKey, cancelable: true}));
+  turn(false);
+  await new Promise((done) => setTimeout(done, 200));
+  const scrolled = ticks();
+  turn(true);
+  await new Promise((done) => setTimeout(done, 200));
+  const what = document.querySelector(".what");
+  what.click();
+  const meaning = document.getElementById(what.getAttribute("popovertarget"));
+  const answer = {tip, before, scrolled, zoomed: ticks(),
+                  meaning: meaning.matches(":popover-open") && meaning.textContent};
+  parent.postMessage(JSON.stringify(answer), "*");
+});
+</script></body>
+"""
+
+
+def test_a_chart_answers_to_pointing_and_zooms_and_a_column_is_explained_where_it_stands(tmp_path):
+    write_report(tmp_path, make_source())
+
+    seen, console = look(tmp_path, 1280, probe=USED)
+
+    assert console == []
+    assert "mlp-ddp-fp32-ws2" in seen["tip"]
+    assert seen["scrolled"] == seen["before"]  # the wheel alone scrolls the page
+    assert seen["zoomed"] != seen["before"]
+    assert seen["meaning"] == "verdict: the worst of the case"

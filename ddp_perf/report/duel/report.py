@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -38,19 +39,13 @@ from ddp_perf.render.units import (
 )
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
-from ddp_perf.report.html.svg_plots import (
-    PlottedPair,
-    Stack,
-    line_plot,
-    ratio_plot,
-    step_curves,
-    term_plot,
-)
 from ddp_perf.report.terminal.text import cause_line, describe_launch_failure
-from ddp_perf.stats.step_decomposition import decompose, typical
 from ddp_perf.work.changes import grows
 from ddp_perf.work.text import MOST_LINES, change_sentence, place_text
 from ddp_perf.work.values import WorkChange
+
+if TYPE_CHECKING:
+    from ddp_perf.render.chart import Chart
 
 # The report of a duel.
 
@@ -200,7 +195,7 @@ def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
             *map(_change, row.work or ()),
             *(Note(text=text) for text in [*step_lines(row), *_conditions_of(row)]),
             *(Note(text=_spread(estimate), media="page") for estimate in row.power),
-            *_plots(case, row),
+            *([Plot(functools.partial(_charts, case, row))] if case.pairs else []),
             *([_all_figures(row)] if row.metrics else []),
         ),
         media="all" if _needs_detail(row) else "page",
@@ -426,40 +421,11 @@ def _all_figures(row: DuelRow) -> Table:
     return Table(label=label, columns=_FIGURES, rows=tuple(rows), media="page")
 
 
-def _plots(case: CaseDuel, row: DuelRow) -> Iterator[Plot]:
-    """Yield the pairs by the figure of the step that decides, all timed steps, and their terms."""
-    step = row.step
-    if step is not None and (pairs := _plotted(row, step)):
-        yield Plot(functools.partial(ratio_plot, pairs, step.tolerance, step.verdict))
-        aa = [1e3 * figures[step.metric] for figures in row.aa if step.metric in figures]
-        yield Plot(functools.partial(line_plot, pairs, "ms a step", aa))
-    if not case.pairs:
-        return
-    sides = ((pair.a for pair in case.pairs), (pair.b for pair in case.pairs))
-    steps = [[1e3 * seconds for launch in side for seconds in launch.step_s] for side in sides]
-    yield Plot(functools.partial(step_curves, *steps))
-    if len(stacks := list(_stacks(case))) == 2:
-        yield Plot(functools.partial(term_plot, stacks), "Where the time of a step goes")
+def _charts(case: CaseDuel, row: DuelRow) -> Iterator[Chart]:
+    # Imported here: charts take a third of a second, and only a page needs them.
+    from ddp_perf.report.duel.charts import case_charts
 
-
-def _plotted(row: DuelRow, step: MetricDuel) -> list[PlottedPair]:
-    found = []
-    for pair in row.pairs:
-        if step.metric in pair.a and step.metric in pair.b:
-            a, b = 1e3 * pair.a[step.metric], 1e3 * pair.b[step.metric]
-            tip = f"A {a:.4g} ms, B {b:.4g} ms, {pair.first} first"
-            found.append(PlottedPair(a=a, b=b, tip=tip))
-    return found
-
-
-def _stacks(case: CaseDuel) -> Iterator[Stack]:
-    """Yield the terms of the typical step of each side that was probed."""
-    for name in ("A", "B"):
-        launches = [pair.a if name == "A" else pair.b for pair in case.pairs]
-        probed = (decompose(launch) for launch in launches)
-        step = typical([found for found in probed if found is not None])
-        if step is not None:
-            yield Stack(name=name, step=step, step_s=step.step_s)
+    return case_charts(case, row)
 
 
 def _environments(report: DuelReport) -> Iterator[Section]:

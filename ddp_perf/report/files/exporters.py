@@ -18,7 +18,6 @@ from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.figures import reduction, utilisation_lines
 from ddp_perf.report.rows import CaseRow, ReportSummary
-from ddp_perf.report.session_report import session_table
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
@@ -131,52 +130,6 @@ def _text_of(labels: Mapping[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-# ``summary_table.tex``: a tabular for ``\input``, which needs no package.
-
-
-_SPECIAL = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "{''}",
-    "–": "--",
-}
-
-
-def summary_tex(rows: Sequence[CaseRow]) -> str:
-    """Return the table, with figures aligned to the right."""
-    table = session_table(rows)
-    lines = [
-        rf"\begin{{tabular}}{{{''.join('l' if one.words else 'r' for one in table.columns)}}}",
-        r"\hline",
-        _line([column.title for column in table.columns]),
-        r"\hline",
-        *(_line([cell.text for cell in row]) for row in table.rows),
-        r"\hline",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(map(latex_escaped, cells)) + r" \\"
-
-
-def latex_escaped(text: str) -> str:
-    """Return the text as LaTeX prints it. A character outside ASCII becomes its code point."""
-    return "".join(
-        _SPECIAL.get(sign) or (sign if " " <= sign < "\x7f" else _code(sign)) for sign in text
-    )
-
-
-def _code(sign: str) -> str:
-    return f"U+{ord(sign):04X}"
 
 
 # ``otava.csv`` and ``otava.yaml``: this session as Apache Otava imports a time series.

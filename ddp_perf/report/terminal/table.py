@@ -43,14 +43,6 @@ from ddp_perf.session.gate.nodes import (
 from ddp_perf.session.result import LinkFinding, SuiteResult, is_waiting
 from ddp_perf.stats.link import Link, LinkFit, Part
 
-# What a rank of a suite runs on.
-
-
-def device_of(result: SuiteResult) -> str:
-    """Return what a rank of the suite runs on, in a word."""
-    return "GPU" if result.tier == "gpu" else "rank"
-
-
 # The link that a suite of collectives measures: latency, bandwidth, and their changes.
 
 
@@ -318,7 +310,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     They are at most ``width`` columns wide.
     """
     width = max(width, NARROWEST)
-    table = suite_figures(case_rows(result), device_of(result))
+    table = suite_figures(case_rows(result))
     lines = [*table_lines(table, width), *link_lines(result, width)]
     notes = [
         *_shared_batches(result),

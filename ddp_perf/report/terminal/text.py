@@ -217,11 +217,15 @@ def describe_finding(finding: Finding) -> str:
         lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
         if verdict.minimum_detectable is not None:
             lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
-    lines.append(verdict.reason)
-    lines += [_describe_look(look) for look in finding.earlier]
+    return "\n".join([*lines, *reason_lines(finding)])
+
+
+def reason_lines(finding: Finding) -> list[str]:
+    """Return why the verdict is so, and all else that is known about it."""
+    lines = [finding.verdict.reason, *map(_describe_look, finding.earlier)]
     if finding.changed:
         lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
-    return "\n".join([*lines, *_beside(finding)])
+    return [*lines, *_beside(finding)]
 
 
 def finding_note(finding: Finding, name: str) -> str:

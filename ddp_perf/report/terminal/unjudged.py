@@ -15,7 +15,7 @@ from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, not_shown
-from ddp_perf.report.terminal.table import device_of, headline
+from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
@@ -47,7 +47,7 @@ def unjudged_text(result: SuiteResult, width: int) -> str:
 def _figures(result: SuiteResult, width: int) -> list[str]:
     """Return the table of the finished cases, without the verdicts that they do not have."""
     rows = [row for row in case_rows(result) if result.measurements[row.case].is_complete]
-    table = suite_figures(rows, device_of(result))
+    table = suite_figures(rows)
     shown = [at for at, column in enumerate(table.columns) if column not in (VERDICT, *RATIOS)]
     return table_lines(table.of_columns(shown), width)
 

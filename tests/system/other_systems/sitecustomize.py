@@ -20,7 +20,7 @@ import sysconfig
 _LIBRARIES = (
     *("asyncio", "ctypes.util", "multiprocessing.connection", "multiprocessing.context"),
     *("subprocess", "tempfile", "getpass", "uuid", "webbrowser", "platform", "socket"),
-    *("filelock", "matplotlib.font_manager", "rich.console", "rich.progress", "typer.testing"),
+    *("filelock", "altair", "rich.console", "rich.progress", "typer.testing"),
     "pytest",
 )
 _MODULES = {"darwin": ("spwd",), "win32": ("fcntl", "grp", "pwd", "resource", "termios")}

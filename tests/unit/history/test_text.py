@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.plot import history_figure, write_history_plot
 from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
 from ddp_perf.history.trend import case_history
 from tests.recorded_sessions import make_series, stepped
@@ -124,25 +123,6 @@ def test_json_contains_the_series_the_trend_and_the_ranges():
     assert len(data["series"]["sessions"]) == 40
     assert data["trend"]["changes"][0]["first"] == 20
     assert data["ranges"][0]["before"]["date"].startswith("2026-01-20")
-
-
-def test_plot_shows_sessions_levels_and_changes(tmp_path):
-    found = history(outcomes={3: Outcome.INVALID, 22: Outcome.REGRESSION}, injected=(5,))
-    (axes,) = history_figure(found).axes
-    drawn = sum(len(points.get_offsets()) for points in axes.collections)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-
-    assert drawn == 39  # all but the one slowed on purpose
-    assert axes.get_ylabel() == "step time, ms"
-    assert {"session", "INVALID", "REGRESSION", "level found"} <= set(labels)
-    assert labels[-1].startswith("step of +5.")
-    write_history_plot(tmp_path / "plot.png", found)
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_plot_that_cannot_be_written_raises(tmp_path):
-    with pytest.raises(OSError, match="No such file"):
-        write_history_plot(tmp_path / "nowhere" / "plot.png", history())
 
 
 def test_the_median_of_the_step_is_shown_in_ms():

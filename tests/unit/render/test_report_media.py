@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ddp_perf.render.markdown import MOST, SIGNS, markdown_escaped, report_markdown
 from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
+from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text, table_lines
-from ddp_perf.report.html.model_page import report_page
 from tests.builders import HOSTILE
 
 STATUSES = [Status.RED, Status.UNDECIDED, Status.GREEN]

@@ -9,10 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
+from ddp_perf.render.page import report_page
 from ddp_perf.report.figures import utilisation_lines as table_lines
 from ddp_perf.report.files.exporters import performance_report, prometheus_text, summary_csv
-from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.session_page import build_page
 from ddp_perf.report.terminal.text import rank_utilisation_lines, utilisation_lines
 from ddp_perf.stats.summary import utilisation_figures
 from tests.builders import (
@@ -130,7 +131,7 @@ def test_the_page_and_the_report_of_text_have_the_table_only_with_readings():
     for used, expected in ((None, False), (ON_CPU, True)):
         result = result_of(used)
         summary = report_summary([result], complete=True)
-        page = report_html(make_source(result), summary).decode()
+        page = report_page(build_page(make_source(result), summary)).decode()
 
         assert ("What the ranks use" in page) == expected
         assert ("loaders 0.25 cores" in page) == expected

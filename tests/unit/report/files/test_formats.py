@@ -13,7 +13,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.latex import latex_escaped, table_latex
 from ddp_perf.render.markdown import report_markdown
+from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.files.exporters import (
     action_benchmark_json,
     bencher_json,
@@ -22,9 +24,7 @@ from ddp_perf.report.files.exporters import (
     performance_report,
     prometheus_text,
     summary_csv,
-    summary_tex,
 )
-from ddp_perf.report.files.exporters import latex_escaped as latex_escaped
 from ddp_perf.report.files.github import (
     annotation_lines,
     append_step_summary,
@@ -184,7 +184,7 @@ def test_every_format_accepts_no_rows():
     assert json.loads(action_benchmark_json(nothing.rows)) == []
     assert metrics(prometheus_text(nothing.rows)) == {}
     assert "❔ UNDECIDED: performance\n\nnothing was measured" in session_markdown(nothing)
-    assert r"\end{tabular}" in summary_tex(nothing.rows)
+    assert r"\end{tabular}" in table_latex(suite_figures(nothing.rows))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_markdown_escapes_hostile_text(hostile):
     assert "<svg" not in text
     assert not [line for line in text.splitlines() if line.startswith("::")]
     for row in re.findall(r"^\| mlp.*$", text, flags=re.MULTILINE):
-        assert len(re.findall(r"(?<!\\)\|", row)) == 11  # of ten columns: no further cell
+        assert len(re.findall(r"(?<!\\)\|", row)) == 6  # of five columns: no further cell
 
 
 def test_github_annotations_name_red_and_undecided_cases(summary):

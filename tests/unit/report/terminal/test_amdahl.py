@@ -7,9 +7,10 @@ import re
 import pytest
 
 from ddp_perf.core.launch import RankConditions
+from ddp_perf.render.page import report_page
 from ddp_perf.report.files.exporters import performance_report
-from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.session_page import build_page
 from ddp_perf.report.terminal.step_terms import amdahl_lines
 from tests.builders import (
     make_cases,
@@ -112,7 +113,7 @@ def test_the_page_and_the_text_report_have_the_lines():
     summary = report_summary([result], complete=True)
 
     text = " ".join(performance_report([result], summary).split())
-    page = report_html(make_source(result), summary).decode().replace("&#39;", "'")
+    page = report_page(build_page(make_source(result), summary)).decode().replace("&#39;", "'")
 
     (line,) = amdahl_lines(result)
     assert line in text

@@ -8,10 +8,11 @@ import io
 import pytest
 
 from ddp_perf.render.markdown import report_markdown
+from ddp_perf.render.page import report_page
 from ddp_perf.report.directory import write_report
 from ddp_perf.report.files.exporters import performance_report, techniques_csv
-from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.session_page import build_page
 from ddp_perf.report.session_report import build_session
 from ddp_perf.report.terminal.step_terms import gain_lines
 from tests.builders import make_cases, make_measurement, make_probe, make_result
@@ -93,7 +94,7 @@ def test_every_file_has_the_figures_of_every_table():
         }
     )
     assert rows[0]["overhead_reduction"] == ""  # one rank has no communication
-    page = report_html(make_source(result), summary).decode()
+    page = report_page(build_page(make_source(result), summary)).decode()
     for text in (report_markdown(build_session(summary, None)), page):
         assert text.count("2.00 [2.00, 2.00]") + text.count(r"2.00 \[2.00, 2.00\]") == 4
         assert "1 ÷ (1 − overhead reduction)" in text

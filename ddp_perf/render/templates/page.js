@@ -1,6 +1,6 @@
 // Sort a table by the column whose heading is pressed; a second time, the other way round.
 // Cells without a figure come last either way.
-for (const button of document.querySelectorAll("th button")) {
+for (const button of document.querySelectorAll("th .sort")) {
   button.addEventListener("click", () => {
     const heading = button.closest("th"), body = heading.closest("table").tBodies[0];
     const column = heading.cellIndex, up = heading.ariaSort !== "ascending";
@@ -23,5 +23,21 @@ function hint() {
   }
 }
 addEventListener("resize", hint);
-for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", hint);
 hint();
+// Draw the charts one after another, so that a long page answers meanwhile. A chart in a closed fold
+// has no width before the fold is opened.
+async function draw() {
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const spec = JSON.parse(figure.querySelector("script").textContent);
+    const place = figure.appendChild(document.createElement("div"));
+    await vegaEmbed(place, spec, {
+      actions: false, renderer: "svg", ast: true,
+    });
+    await new Promise((done) => setTimeout(done));
+  }
+  document.body.dataset.drawn = "all";
+}
+if (window.vegaEmbed) draw();
+for (const fold of document.querySelectorAll("details")) {
+  fold.addEventListener("toggle", () => dispatchEvent(new Event("resize")));
+}

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.render.model import SOFT_HYPHEN, Part, Plot, Report, Status, Table
+from ddp_perf.render.model import SOFT_HYPHEN, Part, Plot, Report, Section, Status, Table
 from ddp_perf.render.terminal import shown_names
-from ddp_perf.report.columns import percent_text
 
 
 def report_page(report: Report) -> bytes:
     """Return the whole page in UTF-8."""
-    template = environment().get_template("model.html.j2")
-    text = template.render(report=report, Status=Status, groups=_groups)
+    # Imported here: charts take a third of a second, and only a page needs them.
+    from ddp_perf.render.chart import page_script, pictures
+
+    environment = _environment()
+    environment.filters["pictures"] = pictures
+    text = environment.get_template("page.html.j2").render(
+        report=report,
+        Status=Status,
+        vega=page_script() if _has_charts(report.sections) else None,
+    )
     return text.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 
 
-def environment() -> jinja2.Environment:
-    """Return the environment of the page templates, with their filters."""
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("ddp_perf.report.html"),
+        loader=jinja2.PackageLoader("ddp_perf.render"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent_text, "sorts": _sorts, "whole": _whole}
-    environment.globals["names"] = _names
+    environment.filters |= {"sorts": _sorts, "whole": _whole}
+    environment.globals |= {
+        "names": shown_names,
+        "groups": _groups,
+        "new_id": functools.partial(next, itertools.count()),
+    }
     return environment
+
+
+def _has_charts(sections: Sequence[Section]) -> bool:
+    return any(
+        any(isinstance(part, Plot) for part in section.parts) or _has_charts(section.sections)
+        for section in sections
+    )
 
 
 def _whole(title: str) -> str:
@@ -42,11 +60,6 @@ def _whole(title: str) -> str:
 def _sorts(value: object) -> Markup:
     """Return the attribute that sorts a cell. A cell without a figure is sorted last."""
     return Markup("") if value is None else Markup(' data-v="{}"').format(value)
-
-
-def _names(table: Table) -> dict[str, str]:
-    """Return what a page shows for each first cell."""
-    return shown_names(table)
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:

@@ -1,1 +1,0 @@
-"""The report's page: one file without network."""

@@ -1,0 +1,357 @@
+"""The page of a session: its report, with the sections of each suite that only a page has."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
+from ddp_perf.history.chart import sessions_chart
+from ddp_perf.history.records import HistoryPoint
+from ddp_perf.history.text import AUDIT_MEANING
+from ddp_perf.render.chart import Chart
+from ddp_perf.render.model import Cell, Column, Note, Part, Plot, Report, Section, Status, Table
+from ddp_perf.render.tables import short_names
+from ddp_perf.render.units import ABSENT, short_percent
+from ddp_perf.report.charts import (
+    Stack,
+    launches_chart,
+    scaling_charts,
+    step_charts,
+    term_chart,
+)
+from ddp_perf.report.figures import (
+    MEANING,
+    NOT_AS_THE_DOCUMENT,
+    TITLE,
+    gain_table,
+    shown_step,
+    utilisation_table,
+)
+from ddp_perf.report.next_step import mark_of, next_step, status_of
+from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
+from ddp_perf.report.session_report import build_session, case_section
+from ddp_perf.report.source import ReportSource
+from ddp_perf.report.terminal.doctor import topology_rows
+from ddp_perf.report.terminal.step_terms import (
+    advice_lines,
+    amdahl_lines,
+    not_shown,
+    profiles_text,
+    rank_lines,
+    term_table,
+)
+from ddp_perf.report.terminal.table import (
+    headline,
+    link_lines,
+    link_notes,
+    node_lines,
+    output_lines,
+)
+from ddp_perf.report.terminal.text import (
+    describe_launch_failure,
+    rank_utilisation_lines,
+    reason_lines,
+    step_line,
+    why_slower,
+)
+from ddp_perf.selftest.chart import power_chart
+from ddp_perf.selftest.curve import PowerCurve, conclusion_of
+from ddp_perf.session.gains import gains_of
+from ddp_perf.session.result import SuiteResult
+
+_WIDTH = 100  # columns of a table that is shown as text
+_MOST_SESSIONS = 60  # of a chart
+_MOST_CHARTED = 20  # cases with charts of their own: each takes a tenth of a second
+_WORDS = 3  # cases that the head names in words
+_LEGEND = (
+    "This page counts cases, and pytest counts tests. A case has the worst verdict of its tests."
+    " RED: a test fails. UNDECIDED: no test fails, and a test without a decision is skipped"
+    " (--ddp-strict may fail it). GREEN: all its tests pass. Accuracy over epochs is not shown: a"
+    " benchmark trains for seconds"
+)
+
+
+def build_page(source: ReportSource, summary: ReportSummary) -> Report:
+    """Return the report of a session with all that is known of it. ``summary`` has its rows.
+
+    It reads as a newspaper: the verdict and the cause, the cases, how the time is spent, the
+    machine.
+    """
+    rows = iter(summary.rows)
+    by_suite = [
+        (suite, list(itertools.islice(rows, len(suite.measurements)))) for suite in source.suites
+    ]
+    report = build_session(summary, next_step(source.suites))
+    slowed = sorted({text for suite in source.suites for text in suite.injections})
+    notes = [f"Slowed on purpose: {', '.join(slowed)}."] if slowed else []
+    differing = [row for row in _open(summary.rows) if row.in_words]
+    notes += [f"{row.case}: {row.in_words}" for row in differing[:_WORDS]]
+    return msgspec.structs.replace(
+        report,
+        title=_title(source),
+        about=(*(Note(text=text) for text in notes), *report.about),
+        certainty=_certainty(source),
+        sections=(
+            *_cases(source, by_suite),
+            *(_suite(source, suite, rows) for suite, rows in by_suite),
+            *([_selftest(source.curve)] if source.curve else []),
+            *([_audits(source.audits)] if source.audits else []),
+        ),
+        legend=_LEGEND,
+    )
+
+
+def _title(source: ReportSource) -> str:
+    title = "Performance of data-parallel training"
+    if not source.suites:
+        return title
+    first = source.suites[0]
+    return f"{title}: {first.environment.accelerator}, {first.date[:16].replace('T', ' ')} UTC"
+
+
+def _open(rows: Sequence[CaseRow]) -> list[CaseRow]:
+    return [row for row in rows if row.status in (Status.RED, Status.UNDECIDED)]
+
+
+def _certainty(source: ReportSource) -> str | None:
+    """Return the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
+    rate = sum(
+        suite.alpha
+        for suite in source.suites
+        for finding in suite.findings
+        if finding.metric not in EXACT and finding.target is None
+    )
+    if not rate:
+        return None
+    return (
+        "A ratio is this session ÷ its baseline: 1.05 is 5 % worse. If nothing changed, the"
+        f" probability of any false REGRESSION here is {short_percent(rate)}, over all verdicts"
+    )
+
+
+# A case: why it is not green, and its steps. A green one has no charts of its own.
+
+
+def _cases(
+    source: ReportSource, by_suite: Sequence[tuple[SuiteResult, Sequence[CaseRow]]]
+) -> Iterator[Section]:
+    """Yield a section for each case that is not green, the red ones first."""
+    found = [(suite, row) for suite, rows in by_suite for row in _open(rows)]
+    found.sort(key=lambda pair: pair[1].status is not Status.RED)
+    for place, (suite, row) in enumerate(found):
+        section = case_section(row)
+        sessions = source.sessions.get((suite.environment.accelerator_key, row.case), ())
+        plot = Plot(functools.partial(_charts, suite, row, sessions))
+        plots = [plot] if place < _MOST_CHARTED else []
+        parts = (*section.parts, *plots, *_details(suite, row))
+        yield msgspec.structs.replace(section, parts=parts, opened=True)
+
+
+def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
+    """Yield every verdict on a case, and what the ranks did."""
+    measurement = suite.measurements[row.case]
+    for failure in measurement.failures:
+        yield Note(text=describe_launch_failure(failure), kind="output")
+    findings = [found for found in suite.findings if found.case_id == row.case]
+    if findings:
+        yield _verdicts(suite, findings)
+    step = step_line(measurement)
+    ranks = rank_lines(suite, row.case) if suite.summaries.get(row.case) else []
+    lines = [
+        *why_slower(suite, row.case),
+        *advice_lines(suite, row.case),
+        *filter(None, [not_shown(suite, row.case)]),
+        *([] if step is None else [f"a step ends at {step}"]),
+        *ranks,
+        *node_lines(suite, row.case),
+        *rank_utilisation_lines(suite, row.case),
+    ]
+    if lines:
+        yield Note(text="\n".join(lines), kind="output")
+    if command := suite.commands.get(row.case):
+        yield Note(text=f"Measure it again:\n{command}", kind="output")
+
+
+def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
+    return Table(
+        label="every verdict",
+        columns=(
+            Column(title="metric", words=True),
+            Column(title="verdict", words=True),
+            Column(title="ratio"),
+            Column(title="reason", words=True),
+        ),
+        rows=tuple(_verdict(suite, found) for found in findings),
+    )
+
+
+def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:
+    """Return the cells of a verdict, with a mark if no test asserts it."""
+    outcome, ratio = finding.verdict.outcome.value, finding.verdict.ratio
+    mark = mark_of(suite, finding)
+    return (
+        Cell(metric_title(finding.metric), finding.metric),
+        Cell(f"{outcome} {mark}" if mark else outcome, outcome, status_of(suite, finding)),
+        Cell(ABSENT if ratio is None else f"{ratio:.3f}", ratio),
+        Cell("; ".join(reason_lines(finding))),
+    )
+
+
+def _charts(suite: SuiteResult, row: CaseRow, sessions: Sequence[HistoryPoint]) -> Iterator[Chart]:
+    measurement = suite.measurements[row.case]
+    if measurement.launches:
+        finding = suite.finding(row.case, STEP_TIME.name)
+        yield from step_charts(measurement, finding.baseline if finding else None)
+    if len(sessions) > 1:
+        yield sessions_chart(sessions[-_MOST_SESSIONS:], STEP_TIME.name)
+
+
+# A suite: its cases, how their time is spent, and the machine.
+
+
+def _suite(source: ReportSource, suite: SuiteResult, rows: Sequence[CaseRow]) -> Section:
+    names = short_names(suite.measurements)
+    return Section(
+        title=headline(suite),
+        parts=(
+            *_origin(suite),
+            *(Note(text=text) for text in untested_lines(suite)),
+            *_texts(suite),
+        ),
+        sections=tuple(
+            section
+            for section in (
+                Section(title="Launches", parts=_launches(suite, rows), opened=True),
+                Section(title="Scaling", parts=_scaling(suite, rows), opened=True),
+                Section(
+                    title="Where the time of a step goes",
+                    parts=_terms(suite, rows, names),
+                    opened=True,
+                ),
+                Section(title="What the ranks use", parts=_utilisation(rows), opened=True),
+                Section(title=TITLE, parts=_gains(suite, names), opened=True),
+                *(_green(suite, row) for row in rows if row not in _open(rows)),
+                Section(title="Machine and versions", parts=_machine(suite)),
+            )
+            if section.parts
+        ),
+        media="page",
+    )
+
+
+def _green(suite: SuiteResult, row: CaseRow) -> Section:
+    parts = tuple(_details(suite, row))
+    return Section(title=row.case, verdict=row.verdict, status=row.status, parts=parts)
+
+
+def _origin(suite: SuiteResult) -> Iterator[Note]:
+    commit = suite.environment.commit
+    at = f", measured at commit {commit}" if commit else ""
+    yield Note(text=f"Judged against {suite.baseline_path}{at}.")
+    changed = dict.fromkeys(change for found in suite.findings for change in found.changed)
+    known = f"Changed since the baseline: {', '.join(changed)}."
+    yield Note(text=known if changed else "No change since the baseline is known.")
+    if suite.outlier_host:
+        yield Note(text=f"{suite.outlier_host}.")
+
+
+def _texts(suite: SuiteResult) -> Iterator[Note]:
+    links = [*link_lines(suite, _WIDTH), *link_notes(suite)]
+    profiles = [profiles_text(suite, _WIDTH)] if suite.profiles else []
+    for text in ["\n".join(links), *profiles]:
+        if text:
+            yield Note(text=text, kind="output")
+    for line in output_lines(suite):
+        yield Note(text=line)
+
+
+def _launches(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:
+    if not any(suite.measurements[row.case].launches for row in rows):
+        return ()
+    return (Plot(lambda: filter(None, [launches_chart(suite, rows)])),)
+
+
+def _scaling(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:
+    if all(row.throughput is None for row in rows):
+        return ()
+    plot = Plot(lambda: (chart for _, chart in scaling_charts(suite, rows)))
+    return (plot, *(Note(text=f"{line}.") for line in amdahl_lines(suite)))
+
+
+def _terms(
+    suite: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, str]
+) -> tuple[Part, ...]:
+    """Return the terms of the cases that were probed."""
+    stacks = []
+    for row in rows:
+        summaries = suite.summaries.get(row.case, ())
+        step = shown_step(summaries, row.step_s) if row.step_s is not None else None
+        if step is not None and row.step_s is not None:
+            stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
+    if not stacks:
+        return ()
+    how = (
+        "Communication costs a step the sum of interference and exposed. The terms are measured on"
+        " steps after the timed ones."
+    )
+    return Plot(lambda: [term_chart(stacks)]), Note(text=how), term_table(suite)
+
+
+def _utilisation(rows: Sequence[CaseRow]) -> tuple[Part, ...]:
+    table = utilisation_table(rows)
+    how = (
+        "Each figure is a median over launches, from just before the last warm-ups until just after"
+        " the last timed step."
+    )
+    return (table, Note(text=how)) if len(table.columns) > 1 else ()
+
+
+def _gains(suite: SuiteResult, names: Mapping[str, str]) -> tuple[Part, ...]:
+    tables = gains_of(suite)
+    shown: list[Part] = []
+    for table in tables:
+        shown += [Note(text=f"{(one := gain_table(table, names[table.base])).label}:"), one]
+    meaning = f"{MEANING} {NOT_AS_THE_DOCUMENT} No verdict depends on this table."
+    return (*shown, Note(text=meaning)) if tables else ()
+
+
+def _machine(suite: SuiteResult) -> tuple[Part, ...]:
+    fields = msgspec.structs.asdict(suite.environment)
+    known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v is not None]
+    tables = [_words("machine and versions", [("field", "value"), *known])]
+    topology = topology_rows(suite.machine) if suite.machine else []
+    if len(topology) > 2:
+        tables.append(_words("links between the GPUs", topology))
+    return tuple(tables)
+
+
+def _words(label: str, rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table of words, whose first row has the titles."""
+    columns = tuple(Column(title=title, words=True) for title in rows[0])
+    cells = (tuple(Cell(text, text) for text in row) for row in rows[1:])
+    return Table(label=label, columns=columns, rows=tuple(cells))
+
+
+# What is known of the gate itself.
+
+
+def _selftest(curve: PowerCurve) -> Section:
+    how = f"Measured by ddp-perf selftest on {curve.case_id}, with 95 % intervals."
+    parts = (
+        Plot(lambda: [power_chart(curve)]),
+        Note(text=f"{conclusion_of(curve)}."),
+        Note(text=how),
+    )
+    title = "What this gate detects on this machine"
+    return Section(title=title, parts=parts, opened=True, media="page")
+
+
+def _audits(audits: Sequence[str]) -> Section:
+    parts = tuple(Note(text=text) for text in (*(f"{line}." for line in audits), AUDIT_MEANING))
+    title = "What this gate finds of hidden slow-downs"
+    return Section(title=title, parts=parts, opened=True, media="page")
