@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
-from ddp_perf.duel.sweep.text import conclusion_text
+from ddp_perf.duel.sweep.report import conclusion_text
 from ddp_perf.system.files import replace_file
 
 _TITLE_WIDTH = 95
