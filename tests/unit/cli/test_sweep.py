@@ -56,9 +56,6 @@ class Command:
         (path,) = (self.directory / "artifacts" / "sweep").glob("*.json")
         return json.loads(path.read_text())
 
-    def _launcher(self):
-        return self.machine.launcher()
-
     @contextlib.contextmanager
     def _lease(self, **options):
         yield
