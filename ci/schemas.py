@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.loading import suite_schema
-from ddp_perf.duel.bisect.text import bisect_schema
-from ddp_perf.duel.environments.text import environments_schema
-from ddp_perf.duel.sweep.text import sweep_schema
+from ddp_perf.duel.bisect.result import BisectResult
+from ddp_perf.duel.environments.run import EnvironmentSearch
+from ddp_perf.duel.sweep.halving import SweepResult
 from ddp_perf.report.directory import duel_schema, work_report_schema
 from ddp_perf.report.terminal.judged_series import series_schema
 from ddp_perf.scaling.advice.text import advice_schema
@@ -19,18 +24,18 @@ from ddp_perf.traces.text import trace_schema
 from ddp_perf.work.store import work_schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMAS = {
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
     "baselines/schema/work.schema.json": work_schema,
     "docs/advise.schema.json": advice_schema,
-    "docs/bisect.schema.json": bisect_schema,
+    "docs/bisect.schema.json": functools.partial(msgspec.json.schema, BisectResult),
     "docs/duel.schema.json": duel_schema,
-    "docs/environments.schema.json": environments_schema,
+    "docs/environments.schema.json": functools.partial(msgspec.json.schema, EnvironmentSearch),
     "docs/judge.schema.json": series_schema,
     "docs/results.schema.json": results_schema,
-    "docs/sweep.schema.json": sweep_schema,
+    "docs/sweep.schema.json": functools.partial(msgspec.json.schema, SweepResult),
     "docs/trace.schema.json": trace_schema,
     "docs/work-report.schema.json": work_report_schema,
 }

@@ -30,22 +30,23 @@ from ddp_perf.duel.bisect.opening import (
     version_line,
     with_comparisons,
 )
+from ddp_perf.duel.bisect.report import build_bisect
 from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.bisect.search import BisectLog, open_log
-from ddp_perf.duel.bisect.text import bisect_json, bisect_text
 from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.environments.report import build_environments
 from ddp_perf.duel.environments.run import (
     EnvironmentRun,
     find_differences,
     parse_environment,
     prepare_environment,
 )
-from ddp_perf.duel.environments.text import environments_json, environments_text
 from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
-from ddp_perf.render.units import counted
+from ddp_perf.render.terminal import report_text
+from ddp_perf.render.units import counted, to_json
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -93,7 +94,7 @@ def bisect_environments(
         ended = _measure(run, budget_s)
         result = run.result()
     width = shutil.get_terminal_size().columns
-    typer.echo(environments_json(result) if as_json else environments_text(result, width))
+    typer.echo(to_json(result) if as_json else report_text(build_environments(result), width))
     if ended is not None:
         write_line(ended[0])
         raise typer.Exit(ended[1])
@@ -203,8 +204,8 @@ def bisect(
     ended = search.run(budget_s)
     if search.result is not None:
         result = with_comparisons(search.result)
-        text = bisect_json if as_json else functools.partial(bisect_text, width=_width())
-        typer.echo(text(result))
+        width = shutil.get_terminal_size().columns
+        typer.echo(to_json(result) if as_json else report_text(build_bisect(result), width))
     if ended is not None:
         write_line(ended[0])
         raise typer.Exit(ended[1])
@@ -291,7 +292,3 @@ class _Search:
         elif log.changed:
             write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
         return log
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns

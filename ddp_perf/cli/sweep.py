@@ -23,11 +23,12 @@ from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_sui
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepResult, SweepRun, sweep_result
+from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
-from ddp_perf.duel.sweep.text import sweep_json, sweep_text
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.render.units import counted
+from ddp_perf.render.terminal import report_text
+from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.machine import open_machine
@@ -85,7 +86,8 @@ def sweep(
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
     result, ended = _measure(settings, capacity, budget_s, output)
-    typer.echo(sweep_json(result) if as_json else sweep_text(result, _width()))
+    width = shutil.get_terminal_size().columns
+    typer.echo(to_json(result) if as_json else report_text(build_sweep(result), width))
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
     if ended is not None:
@@ -169,7 +171,7 @@ def _write_result(result: SweepResult, output: Path) -> Path:
     path = _path(result, output, "json")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        replace_file(path, f"{sweep_json(result)}\n".encode())
+        replace_file(path, f"{to_json(result)}\n".encode())
     except OSError as error:
         raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
     return path
@@ -190,7 +192,3 @@ def _write_plot(result: SweepResult, output: Path) -> Path:
 
 def _path(result: SweepResult, output: Path, suffix: str) -> Path:
     return output / f"{result.began[:19].replace(':', '')}.{suffix}"
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns

@@ -128,9 +128,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     certainty: str | None = None
     next: NextStep | None = None
     legend: str = ""  # of a page
-    page: str  # the file that has everything
-    option: str = "--report DIR"  # that writes it
-    data: str  # the file for programs
+    page: str = "the whole result"  # the file that has everything, if there is one
+    option: str = "--report DIR"  # that writes or prints it
+    data: str = ""  # the file for programs, if there is one
 
 
 def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[Note | Table]:

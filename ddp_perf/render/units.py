@@ -71,6 +71,11 @@ def percent_change(ratio: float, digits: int = 1) -> str:
     return f"{100 * (ratio - 1):+.{digits}f} %"
 
 
+def change_interval(interval: tuple[float, float] | None) -> str:
+    """Write an interval of a ratio as changes: ``-1.1 % to +6.3 %``. An absent one is a dash."""
+    return ABSENT if interval is None else " to ".join(map(percent_change, interval))
+
+
 def short_number(value: float) -> str:
     """Write a number with three significant digits, and never as a power of ten if it is large."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -18,10 +18,10 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.verdict import Culprit
 from ddp_perf.duel.bisect.commits import commit_line
+from ddp_perf.duel.bisect.culprit import culprit_of
 from ddp_perf.duel.bisect.find import find_commit
 from ddp_perf.duel.bisect.opening import open_commit
 from ddp_perf.duel.bisect.search import open_log
-from ddp_perf.duel.bisect.text import culprit_of
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.open_sides import OpenSide, side_launcher
 from ddp_perf.duel.run import DuelRequest, run_duel

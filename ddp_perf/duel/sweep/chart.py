@@ -7,7 +7,7 @@ import textwrap
 import altair as alt
 
 from ddp_perf.duel.sweep.halving import SweepResult
-from ddp_perf.duel.sweep.text import conclusion_text
+from ddp_perf.duel.sweep.report import conclusion_text
 from ddp_perf.render.chart import BLUE, GREY, ROW, Chart, layered, points, tips, titled
 
 _TITLE_WIDTH = 95

@@ -9,10 +9,11 @@ import pytest
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.duel.bisect.commits import commit_line
+from ddp_perf.duel.bisect.culprit import culprit_of
 from ddp_perf.duel.bisect.find import CommitSearch, find_commit
 from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
+from ddp_perf.duel.bisect.report import build_bisect
 from ddp_perf.duel.bisect.search import BisectLog
-from ddp_perf.duel.bisect.text import bisect_text, culprit_of
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import culprit_text
 from tests.bisect_repository import SUITE, WORKLOAD
@@ -148,10 +149,10 @@ def test_the_only_commit_that_touches_the_case_is_known_without_a_launch(touchin
     assert result.chances == tuple(float(place == 7) for place in range(1, LENGTH + 1))
     assert set(project.counted) == {0, LENGTH}  # they have the steps before and after it
     assert result.culprits[0].work == ()
-    text = " ".join(bisect_text(result, 100).split())
-    assert "up to bad" in text
-    assert "1 of them can change what the case does" in text
-    assert "is the only commit that can change what the case does" in text
+    report = build_bisect(result)
+    assert "1 of them can change what the case does" in report.about[0].text
+    assert "is the only commit that can change what the case does" in report.headline
+    assert (report.table.rows, report.certainty) == ((), None)
     assert culprit_text(culprit_of(result)) == (
         f'commit {result.line.commits[7].short} "Commit 7" by Ada:'
         " the only commit that can change what the case does"
@@ -166,7 +167,7 @@ def test_if_no_commit_touches_the_case_none_is_to_blame(touching):
     assert (result.outcome, result.culprits, project.launched) == ("untouched", (), [])
     assert len(result.innocent) == LENGTH
     assert culprit_of(result) is None
-    assert "none is to blame" in bisect_text(result, 200)
+    assert build_bisect(result).verdict == "none"
 
 
 def test_commits_that_touch_nothing_are_never_launched_and_have_no_probability(touching):

@@ -19,14 +19,18 @@ LENGTH, AT, BROKEN, LACKING = 8, 5, 3, 6
 CASE = make_case()
 
 
+def commit_hash(place):
+    return f"{place:x}".rjust(4, "c").ljust(40, "0")
+
+
 def make_line(length=LENGTH):
     commits = tuple(
         Commit(
-            hash=f"{place:040x}",
+            hash=commit_hash(place),
             author="Ada",
             date="2026-01-01",
             subject=f"Commit {place}",
-            parents=(f"{place - 1:040x}",),
+            parents=(commit_hash(place - 1),),
         )
         for place in range(length + 1)
     )
@@ -56,7 +60,7 @@ class Project:
 
     @contextlib.contextmanager
     def open(self, commit):
-        place = int(commit.hash, 16)
+        place = make_line().commits.index(commit)
         if place == LACKING:
             raise ConfigError("no suite has the case")
         self.opened.append(place)

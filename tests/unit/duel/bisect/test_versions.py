@@ -11,12 +11,12 @@ import pytest
 
 from ddp_perf.duel.bisect import opening
 from ddp_perf.duel.bisect.opening import version_line, with_comparisons
+from ddp_perf.duel.bisect.report import build_bisect
 from ddp_perf.duel.bisect.result import bisect_result
 from ddp_perf.duel.bisect.search import Question
-from ddp_perf.duel.bisect.text import bisect_text
 from ddp_perf.errors import SideError
 from tests.simulated_commits import Line, simulated_search
-from tests.unit.duel.bisect.test_text import make_result
+from tests.unit.duel.bisect.test_report import make_result
 
 RELEASES = ["2.13.0+cpu", "2.13.0", "2.12.1", "2.12.0", "2.11.0", "2.10.0+cu126"]
 NIGHTS = ["2.16.0.dev20261103+cu130", "2.16.0.dev20261102+cu130", "2.16.0.dev20261101+cu130"]
@@ -112,22 +112,23 @@ def test_a_version_is_named_with_the_commits_since_the_one_before(result, monkey
     monkeypatch.setattr(opening, "is_installed", lambda requirements: True)
     monkeypatch.setattr(opening, "_git_version", lambda requirement: f"git-of-{requirement[7:]}")
 
-    text = bisect_text(with_comparisons(result), 100)
+    report = build_bisect(with_comparisons(result))
 
-    assert "8 versions after good 2.6.0 up to bad 2.14.0" in text
-    assert text.splitlines()[2].startswith("torch 2.11.0: ")
+    assert report.about[0].text == "mlp-x: 8 versions after good 2.6.0 up to bad 2.14.0"
+    assert report.headline.startswith("torch 2.11.0: ")
     compared = "github.com/pytorch/pytorch/compare/git-of-2.10.0...git-of-2.11.0"
-    assert compared in text
-    assert "git show" not in text
+    assert any(note.text.endswith(compared) for note in report.notes)
+    assert report.table.rows[0][0].text == "2.6.0"
+    assert report.next is None
 
 
 def test_no_answer_waits_for_an_environment_that_was_removed(result, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    text = bisect_text(with_comparisons(result), 100)
+    report = build_bisect(with_comparisons(result))
 
-    assert "torch 2.11.0: " in text
-    assert "compare" not in text
+    assert report.headline.startswith("torch 2.11.0: ")
+    assert not any("compare" in note.text for note in report.notes)
     assert not (tmp_path / "cache").exists()  # nothing was installed
 
 
@@ -142,4 +143,4 @@ def test_between_two_versions_bad_is_launched_all_the_same(pip):
 
     assert before.outcome == "undecided"
     assert after.outcome == "found"
-    assert bisect_text(after, 100).splitlines()[2].startswith("torch 2.13.0: step time +")
+    assert build_bisect(after).headline.startswith("torch 2.13.0: step time +")

@@ -1,64 +1,59 @@
-"""A sweep as text, as JSON, and as the lines of a suite file."""
+"""The report of a sweep: its settings, the best one, and the lines that a suite file needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 import yaml
 
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
-from ddp_perf.duel.sweep.settings import LeftOut
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
+from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table
 from ddp_perf.render.units import (
     ABSENT,
+    change_interval,
     counted,
     describe_duration,
     milliseconds,
     percent_change,
     short_percent,
-    to_json,
 )
-from ddp_perf.stats.paired import PairedRatio
 
 _OWN = "(the suite's own)"
 _MOST_REASONS = 5  # lines of what was left out: the JSON file has all of them
+_COLUMNS = (
+    Column(title="setting", words=True),
+    Column(title="step ms"),
+    Column(title="change"),
+    Column(title="95 % interval"),
+    Column(title="laun\u00adches"),
+    Column(title="dropped in rung"),
+    Column(title="best"),
+)
 
 
-def sweep_json(result: SweepResult) -> str:
-    """Return the result as JSON."""
-    return to_json(result)
-
-
-def sweep_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the result."""
-    return msgspec.json.schema(SweepResult)
-
-
-def setting_lines(changes: dict[str, Any]) -> str:
-    """Return the lines of a suite file that make a setting its own."""
-    return yaml.safe_dump(changes, sort_keys=False, default_flow_style=False).rstrip()
-
-
-def sweep_text(result: SweepResult, width: int) -> str:
-    """Return the table of settings, the best one with how sure that is, and what to write."""
-    width = max(width, NARROWEST)
-    paragraphs = [
-        wrapped([_head(result)], width),
-        _table(result, width),
-        wrapped(list(_notes(result)), width),
-        wrapped([conclusion_text(result)], width),
-    ]
+def build_sweep(result: SweepResult) -> Report:
+    """Return what a person reads of a sweep, or of what an interrupted one measured."""
+    judged = result.complete and result.verdict is not None
     best = _best(result)
-    if best is not None:
-        lines = setting_lines(best.changes).splitlines()
-        paragraphs.append([f"lines for the file of suite {result.suite}:", *_indented(lines)])
-    return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+    return Report(
+        title="best setting",
+        verdict=(result.best or "the suite's own") if judged else "undecided",
+        status=Status.GREEN if judged else Status.UNDECIDED,
+        about=(Note(text=_measured(result)),),
+        headline=conclusion_text(result),
+        table=Table(
+            label="all settings",
+            columns=_COLUMNS,
+            rows=tuple(tuple(map(Cell, row)) for row in _rows(result)),
+        ),
+        notes=tuple(Note(text=text) for text in _notes(result)),
+        sections=() if best is None else (_lines(result, best),),
+        option="--json",
+    )
 
 
-def _head(result: SweepResult) -> str:
+def _measured(result: SweepResult) -> str:
     launches = result.base_launches + sum(one.launches for one in result.settings)
     return (
         f"{result.case_id}: {counted(len(result.settings), 'setting')} beside the suite's own,"
@@ -66,46 +61,29 @@ def _head(result: SweepResult) -> str:
     )
 
 
-def _table(result: SweepResult, width: int) -> list[str]:
-    table = plain_table()
-    table.add_column("setting", overflow="fold")
-    for heading in (
-        "step\nms",
-        "change",
-        "95 % interval",
-        "laun-\nches",
-        "dropped\nin rung",
-        "best",
-    ):
-        table.add_column(heading, justify="right")
-    own_s = result.base_step_s
-    own_step = ABSENT if own_s is None else milliseconds(own_s)
-    launches, chance = str(result.base_launches), _chance(result.base_chance)
-    table.add_row(_OWN, own_step, ABSENT, ABSENT, launches, ABSENT, chance)
+def _rows(result: SweepResult) -> Iterator[tuple[str, ...]]:
+    own, launches = _step(result.base_step_s), str(result.base_launches)
+    yield (_OWN, own, ABSENT, ABSENT, launches, ABSENT, _chance(result.base_chance))
     for one in result.settings:
-        table.add_row(
+        yield (
             one.name,
-            ABSENT if one.step_s is None else milliseconds(one.step_s),
+            _step(one.step_s),
             ABSENT if one.ratio is None else percent_change(one.ratio.ratio),
-            _interval(one.ratio),
+            change_interval(None if one.ratio is None else one.ratio.interval),
             str(one.launches),
             _dropped(one, result),
             _chance(one.chance),
         )
-    return rendered(table, width)
+
+
+def _step(seconds: float | None) -> str:
+    return ABSENT if seconds is None else milliseconds(seconds)
 
 
 def _dropped(one: SettingResult, result: SweepResult) -> str:
     if one.failure is not None:
         return "failed"
     return ABSENT if one.dropped is None else f"{one.dropped} of {result.rungs}"
-
-
-def _interval(ratio: PairedRatio | None) -> str:
-    if ratio is None or ratio.interval is None:
-        return ABSENT
-    low, high = ratio.interval
-    return f"{percent_change(low)} … {percent_change(high)}"
 
 
 def _chance(chance: float | None) -> str:
@@ -121,11 +99,17 @@ def _notes(result: SweepResult) -> Iterator[str]:
     for one in result.settings:
         if one.failure is not None:
             yield f"failed: {one.name}: {one.failure}"
-    shown: tuple[LeftOut, ...] = result.left_out[:_MOST_REASONS]
-    for left in shown:
+    for left in result.left_out[:_MOST_REASONS]:
         yield f"left out: {left.name}: {left.reason}"
-    if (more := len(result.left_out) - len(shown)) > 0:
+    if (more := len(result.left_out) - _MOST_REASONS) > 0:
         yield f"left out: {more} more, listed in the JSON file"
+
+
+def _lines(result: SweepResult, best: SettingResult) -> Section:
+    """Return the lines of a suite file that make a setting its own."""
+    lines = yaml.safe_dump(best.changes, sort_keys=False, default_flow_style=False)
+    title = f"lines for the file of suite {result.suite}"
+    return Section(title=title, parts=(Note(text=lines, kind="output"),))
 
 
 def conclusion_text(result: SweepResult) -> str:
@@ -157,7 +141,3 @@ def conclusion_text(result: SweepResult) -> str:
 
 def _best(result: SweepResult) -> SettingResult | None:
     return next((one for one in result.settings if one.name == result.best), None)
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
