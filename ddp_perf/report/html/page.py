@@ -41,10 +41,11 @@ from ddp_perf.report.html.svg_plots import (
     term_plot,
     throughput_plot,
 )
-from ddp_perf.report.next_step import NO_TEST, next_step, status_of
+from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
 from ddp_perf.report.session_report import open_cases
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.status import NO_TEST, status_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
@@ -289,7 +290,7 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             summary=summary,
             Status=Status,
             sections=sections,
-            next=next_step(source.suites),
+            next=after_session(source.suites),
             open_cases=open_cases(summary),
             meanings=MEANINGS,
             hidden=HIDDEN,
