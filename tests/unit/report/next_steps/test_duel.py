@@ -63,6 +63,8 @@ ROWS = {  # in the order of the rules
     "edit of the tree": make_duel(slower(), b=replace(TREE, changed=True)),
     "commits, interrupted": make_duel(slower(), b=replace(TREE, changed=False), complete=False),
     "commits, two slower": make_duel(slower(), slower(TWO, 1.3), b=OLDER),
+    "commits, more work without a line": make_duel(slower(work=(make_change(places=()),))),
+    "commits, less work": make_duel(slower(work=(make_change(before=3, after=1, bytes=-1),))),
     "environments": make_duel(slower(), a=OLD, b=VARIABLE, differences=UPGRADE),
     "environments, one difference": make_duel(slower(), a=OLD, b=VARIABLE, differences=UPGRADE[:1]),
     "container": make_duel(slower(), b=CONTAINER, differences=UPGRADE),
@@ -80,9 +82,20 @@ ROWS = {  # in the order of the rules
     "long pairs": make_duel(undecided(more=1, pairs=LONG), budget_s=60.0, measured_s=60.0),
     "open, options repeated": make_duel(undecided(more=40), repeat=("--config=my suite.yaml",)),
     "open session": make_duel(undecided(more=96), EQUAL, command=PYTEST),
+    "undecidable in one metric": make_duel(
+        make_case_duel(
+            DuelOutcome.UNDECIDED,
+            metrics=tuple(
+                make_metric_duel(ONE, DuelOutcome.UNDECIDED, more_pairs=more) for more in (4, None)
+            ),
+        )
+    ),
     "undecidable": make_duel(undecided(), left_out=left_out("x")),
     "left out": make_duel(EQUAL, left_out=left_out("x", "y")),
     "left out of a session": make_duel(EQUAL, left_out=left_out("x", "y"), command=PYTEST),
+    "left out, cannot run here": make_duel(
+        EQUAL, left_out=(MissingSide(case_id="x", reason="no GPU", unfit=True),)
+    ),
     "left out, nothing compared": make_duel(left_out=left_out("x")),
     "equal": make_duel(EQUAL),
     "faster": make_duel(make_case_duel(DuelOutcome.FASTER)),

@@ -89,6 +89,12 @@ ROWS = {  # in the order of the rules
     ),
     "other work": result(INCOMPARABLE),
     "other work in all cases": result(found(Outcome.INCOMPARABLE, ONE), INCOMPARABLE),
+    "other work beside a new case": result(
+        found(Outcome.NO_BASELINE, ONE, metric="structure"), INCOMPARABLE
+    ),
+    "other work beside an equal case": result(
+        found(Outcome.PASS, ONE, metric="structure"), INCOMPARABLE
+    ),
     "more structure": settled(metric="structure"),
     "other structure": undecided(metric="structure"),
     "loss not finite": settled(metric="loss"),
@@ -128,6 +134,11 @@ ROWS = {  # in the order of the rules
         save_mode="missing",
         saved_structures=STRUCTURES,
         not_saved={TWO.id: Refused(reason="one launch has no spread")},
+    ),
+    "structures stored beside a session": result(
+        saved={TWO.id: Saved(path="p", mode="append")},
+        save_mode="append",
+        saved_structures=STRUCTURES,
     ),
     "forming": result(found(Outcome.PASS, sessions=4), found(Outcome.PASS, ONE, sessions=3)),
     "forming, one launch": result(found(Outcome.PASS, sessions=3), launches=1),
