@@ -121,7 +121,7 @@ class ReportWriter:
         from ddp_perf.render.markdown import report_markdown
         from ddp_perf.report.directory import write_report
         from ddp_perf.report.files.github import annotation_lines, append_step_summary, is_github
-        from ddp_perf.report.next_step import next_step
+        from ddp_perf.report.next_steps.session import after_session
         from ddp_perf.report.session_report import PAGE, build_session
 
         try:
@@ -135,7 +135,8 @@ class ReportWriter:
         if is_github(environ):
             self.lines += annotation_lines(session)
         try:
-            append_step_summary(report_markdown(build_session(session, next_step(suites))), environ)
+            report = build_session(session, after_session(suites))
+            append_step_summary(report_markdown(report), environ)
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
         self.lines.append(f"report: {self._directory / PAGE}")

@@ -29,7 +29,7 @@ from ddp_perf.report.files.exporters import (
     techniques_csv,
     write_files,
 )
-from ddp_perf.report.next_step import next_step
+from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
@@ -64,7 +64,7 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
         "performance_report.txt": performance_report(source.suites, summary),
-        "summary.md": report_markdown(build_session(summary, next_step(source.suites))),
+        "summary.md": report_markdown(build_session(summary, after_session(source.suites))),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),
         "otava.csv": otava_csv(summary.rows),

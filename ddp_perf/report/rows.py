@@ -28,7 +28,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.render.units import at_most_percent, counted, rounded_percent, short_percent
-from ddp_perf.report.next_step import NO_TEST, mark_of, status_of, worst
+from ddp_perf.report.status import NO_TEST, mark_of, status_of, worst
 from ddp_perf.report.terminal.text import cause_line, describe_known, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of

@@ -32,10 +32,11 @@ from ddp_perf.report.figures import (
     shown_step,
     utilisation_table,
 )
-from ddp_perf.report.next_step import mark_of, next_step, status_of
+from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
 from ddp_perf.report.session_report import build_session, case_section
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.status import mark_of, status_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
@@ -86,7 +87,7 @@ def build_page(source: ReportSource, summary: ReportSummary) -> Report:
     by_suite = [
         (suite, list(itertools.islice(rows, len(suite.measurements)))) for suite in source.suites
     ]
-    report = build_session(summary, next_step(source.suites))
+    report = build_session(summary, after_session(source.suites))
     slowed = sorted({text for suite in source.suites for text in suite.injections})
     notes = [f"Slowed on purpose: {', '.join(slowed)}."] if slowed else []
     differing = [row for row in _open(summary.rows) if row.in_words]

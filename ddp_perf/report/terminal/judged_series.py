@@ -14,7 +14,7 @@ from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Explanation, Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered
 from ddp_perf.render.units import counted, to_json
-from ddp_perf.report.next_step import worst
+from ddp_perf.report.status import worst
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.judge_results import JudgedSeries, RecordedSession
 from ddp_perf.session.result import Conclusion

@@ -137,7 +137,7 @@ def test_cases_that_nobody_named_are_left_out_with_the_command_that_compares_the
     assert done.exit_code == 0, done.output
     assert "left out: 1 case: the budget of 30 s turned out to have no room" in done.stdout
     assert done.stdout.splitlines()[-1] == (
-        "next: ddp-perf duel . . --budget 1m --case mlp-none-fp32-ws1-b32"
+        "next: ddp-perf duel . . --case mlp-none-fp32-ws1-b32 --budget 1m"
     )
 
 

@@ -47,8 +47,8 @@ def test_one_launch_stores_structures_that_another_machine_is_checked_by(project
 
     stored.assert_outcomes(skipped=2, deselected=OTHERS - 1)
     assert stored.ret == pytest.ExitCode.OK
-    stored.stdout.fnmatch_lines([f"stored in {file}", "the structure of 2 cases is stored*"])
-    assert stored.stdout.lines[-1] == f"next: git add {file}"
+    stored.stdout.fnmatch_lines([f"stored in {file}", "commit what is stored for every machine"])
+    assert stored.stdout.lines[-1] == "next: git add baselines/structure/tiny.json"
     same.assert_outcomes(passed=2, deselected=OTHERS - 1)
     other.assert_outcomes(failed=2, deselected=OTHERS - 1)
     other.stdout.fnmatch_lines(["*more work than the baseline's: parameters 808 → 809;*"])

@@ -122,7 +122,7 @@ def test_every_term_and_every_column_has_its_meaning(page):
 
 def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
     step = NextStep(why="Do <this>.", command="pytest -k 'a & b'")
-    monkeypatch.setattr("ddp_perf.report.session_page.next_step", lambda suites: step)
+    monkeypatch.setattr("ddp_perf.report.session_page.after_session", lambda suites: step)
 
     text = Page(make_source()).text
 
@@ -130,7 +130,7 @@ def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
 
 
 def test_a_session_without_a_next_step_has_no_place_for_it(monkeypatch):
-    monkeypatch.setattr("ddp_perf.report.session_page.next_step", lambda suites: None)
+    monkeypatch.setattr("ddp_perf.report.session_page.after_session", lambda suites: None)
 
     assert "Next:" not in Page(make_source()).text
 

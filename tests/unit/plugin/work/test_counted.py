@@ -40,7 +40,7 @@ def test_more_work_fails_with_the_case_the_line_and_the_command_and_no_traceback
         [
             f"{TWO}: REGRESSION: the step does more work than stored: +1 aten.clone (float32)*",
             "+1 aten.clone (float32)*, in forward of layers.* (my_model.py:42 Block.forward)",
-            "if the change is intended, store the new counts",
+            "if the change is intended, accept it",
             'next: pytest * --save-baseline=accept --ddp-reason "…"',
         ]
     )

@@ -1,0 +1,65 @@
+"""The status of a verdict in its session, and the verdict that represents a case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.model import Status
+from ddp_perf.session.result import FAILING, SuiteResult
+
+NO_TEST = "(no test)"  # the mark of what is shown and not counted
+
+# Among verdicts with the same status, the first in this order represents the case.
+_SEVERITY = [
+    Outcome.REGRESSION,
+    Outcome.BAD_NODE,
+    Outcome.MISSES_TARGET,
+    Outcome.INCOMPARABLE,
+    Outcome.NO_BASELINE,
+    Outcome.INVALID,
+    Outcome.SUSPECT,
+    Outcome.UNDECIDED,
+    Outcome.PASS,
+    Outcome.IMPROVEMENT,
+    Outcome.MEETS_TARGET,
+]
+_PASSING = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
+
+
+def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
+    """Return the worst finding. Raises ValueError if there is none.
+
+    A finding that fails the session precedes a worse one that was acknowledged, and one that a
+    test asserts precedes a worse one that no test asserts.
+    """
+    return min(findings, key=lambda found: rank(result, found))
+
+
+def rank(result: SuiteResult, finding: Finding) -> tuple[int, int]:
+    """Return the place of a finding among others: the worst has the lowest."""
+    status = list(Status).index(status_of(result, finding))
+    return status, _SEVERITY.index(finding.verdict.outcome)
+
+
+def status_of(result: SuiteResult, finding: Finding) -> Status:
+    """Return the status that the test of this finding ends with."""
+    outcome = finding.verdict.outcome
+    if not result.is_asserted(finding.case_id, finding.metric):
+        return Status.UNTESTED
+    if result.is_not_accepted(finding):
+        return Status.RED
+    if outcome in FAILING and not result.is_resolved(finding):
+        undecided = finding.is_expected or result.is_open(finding)
+        return Status.UNDECIDED if undecided else Status.RED
+    return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
+
+
+def mark_of(result: SuiteResult, finding: Finding) -> str | None:
+    """Return the mark that a verdict is shown with, or None if it counts as it is."""
+    if status_of(result, finding) is Status.UNTESTED:
+        return NO_TEST
+    if result.is_resolved(finding):
+        return "(stored)"
+    return "(known)" if finding.is_expected else None
