@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.loading import suite_schema
@@ -15,11 +20,11 @@ from ddp_perf.report.directory import duel_schema, work_report_schema
 from ddp_perf.report.terminal.judged_series import series_schema
 from ddp_perf.scaling.advice.text import advice_schema
 from ddp_perf.session.result import results_schema
-from ddp_perf.traces.text import trace_schema
+from ddp_perf.traces.chrome import TraceAnalysis
 from ddp_perf.work.store import work_schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMAS = {
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
@@ -31,7 +36,7 @@ SCHEMAS = {
     "docs/judge.schema.json": series_schema,
     "docs/results.schema.json": results_schema,
     "docs/sweep.schema.json": sweep_schema,
-    "docs/trace.schema.json": trace_schema,
+    "docs/trace.schema.json": functools.partial(msgspec.json.schema, TraceAnalysis),
     "docs/work-report.schema.json": work_report_schema,
 }
 

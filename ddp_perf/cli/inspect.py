@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import AsJson
+from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
@@ -31,7 +31,7 @@ from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.host.host import read_host_state
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.traces.analysis import analyse_traces
-from ddp_perf.traces.text import trace_json, trace_text
+from ddp_perf.traces.text import trace_text
 
 # ``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement.
 
@@ -156,7 +156,4 @@ def trace(
       4  usage: a file that is not a trace, or two files of one rank
     """
     analysis = analyse_traces(files)
-    if as_json:
-        typer.echo(trace_json(analysis))
-    else:
-        typer.echo(trace_text(analysis, shutil.get_terminal_size().columns))
+    print_result(analysis, functools.partial(trace_text, analysis), as_json=as_json)

@@ -71,7 +71,7 @@ def test_history_without_a_case_shows_all_cases(append):
     done = run("history")
 
     assert done.exit_code == 0, done.output
-    assert [line.split()[0] for line in done.stdout.splitlines()[3:5]] == ["another", CASE.id]
+    assert [line.split()[0] for line in done.stdout.splitlines()[4:6]] == ["another", CASE.id]
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -100,6 +100,8 @@ def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
     append(stepped(), accelerator_key="h200", host="gpu")
 
     assert run("history", CASE.id).stdout.count("step time") == 2
+    rows = [line.split()[0] for line in run("history").stdout.splitlines() if CASE.id in line]
+    assert rows[:2] == ["cpu-some-2c-host:", "h200:"]
     done = run("history", CASE.id, "--plot", "plot.png")
     assert done.exit_code == 4
     assert "measured on cpu-some-2c-host, h200" in done.stderr
