@@ -18,7 +18,7 @@ from ddp_perf.duel.environments.text import environments_schema
 from ddp_perf.duel.sweep.text import sweep_schema
 from ddp_perf.report.directory import duel_schema, work_report_schema
 from ddp_perf.report.terminal.judged_series import series_schema
-from ddp_perf.scaling.advice.text import advice_schema
+from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
 from ddp_perf.traces.chrome import TraceAnalysis
 from ddp_perf.work.store import work_schema
@@ -29,7 +29,7 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
     "baselines/schema/work.schema.json": work_schema,
-    "docs/advise.schema.json": advice_schema,
+    "docs/advise.schema.json": functools.partial(msgspec.json.schema, AdviceFile),
     "docs/bisect.schema.json": bisect_schema,
     "docs/duel.schema.json": duel_schema,
     "docs/environments.schema.json": environments_schema,

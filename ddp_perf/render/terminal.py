@@ -43,33 +43,36 @@ def table_lines(table: Table, width: int) -> list[str]:
     A first cell that is repeated is shown once. One that leaves the others no room has a line of
     its own above them.
     """
-    first, *others = (at for at, one in enumerate(table.columns) if shows(one.media, wide=False))
+    shown = [at for at, one in enumerate(table.columns) if shows(one.media, wide=False)]
     names = shown_names(table)
-    columns = [[row[at].text for row in table.rows] for at in others]
-    words = [table.columns[at].words for at in others]
-    titles = [
-        _heading(table.columns[at].title, cells) for at, cells in zip(others, columns, strict=True)
+    firsts = [row[shown[0]] for row in table.rows]
+    begins = [at == 0 or firsts[at - 1] != one for at, one in enumerate(firsts)]
+    columns = [[row[at].text for row in table.rows] for at in shown]
+    columns[0] = [
+        names[one.text] if begin else "" for one, begin in zip(firsts, begins, strict=True)
     ]
-    longest = max(map(len, names.values()), default=0)
-    spare = width - sum(map(_least_width, titles, columns, words))
-    beside = longest <= spare
-    if beside:
-        spare -= longest
+    words = [True, *(table.columns[at].words for at in shown[1:])]
+    titles = [
+        table.columns[at].title if at == shown[0] else _heading(table.columns[at].title, cells)
+        for at, cells in zip(shown, columns, strict=True)
+    ]
+    spare = width + _GAP - sum(map(_least_width, titles, columns, words))
+    if spare < 0:
+        spare += _least_width(titles[0], columns[0], True) - _GAP
+        titles[0], columns[0] = "", [""] * len(firsts)
+    beside = any(columns[0])
     columns = _broken(columns, titles, words, max(0, spare))
     text = plain_table()
-    text.add_column(table.columns[first].title if beside else "", no_wrap=True)
     for title, is_words in zip(titles, words, strict=True):
         text.add_column(title, justify="left" if is_words else "right", no_wrap=True)
-    above: list[str] = []
-    for number, row in enumerate(table.rows):
-        begins = number == 0 or table.rows[number - 1][first] != row[first]
-        cells = [column[number] for column in columns]
-        text.add_row(names[row[first].text] if begins and beside else "", *cells)
-        above.append(row[first].text if begins and not beside else "")
-        above += [""] * max((cell.count("\n") for cell in cells), default=0)
+    for row in zip(*columns, strict=True):
+        text.add_row(*row)
     lines = rendered(text, width)
     if beside:
         return lines
+    above: list[str] = []
+    for cells, one, begin in zip(zip(*columns, strict=True), firsts, begins, strict=True):
+        above += [one.text if begin else "", *[""] * max(cell.count("\n") for cell in cells)]
     end = next(at for at, line in enumerate(lines) if line.startswith("─")) + 1
     body = zip(above, lines[end:], strict=True)
     return [*lines[:end], *(line for pair in body for line in pair if line)]
@@ -86,7 +89,7 @@ def _broken(
             least = _least_width(titles[at], columns[at], True)
             more = min(spare, whole[at] - least)
             broken[at] = [_lines(cell, least + more - _GAP) for cell in columns[at]]
-            spare -= more
+            spare -= _least_width(titles[at], "\n".join(broken[at]).splitlines(), False) - least
     return broken
 
 
