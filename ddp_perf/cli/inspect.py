@@ -15,11 +15,10 @@ from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.terminal.baseline import Audit, audit_json, audit_text
+from ddp_perf.report.terminal.baseline import Audit, audit_text
 from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
-    diagnosis_json,
     diagnosis_text,
     torch_spoilers,
 )
@@ -50,7 +49,7 @@ def doctor(
       4  usage
     """
     diagnosis = diagnose(NvmlReader())
-    typer.echo(diagnosis_json(diagnosis) if as_json else diagnosis_text(diagnosis))
+    print_result(diagnosis, functools.partial(diagnosis_text, diagnosis), as_json=as_json)
     raise typer.Exit(ExitCode.RED if diagnosis.spoilers else ExitCode.GREEN)
 
 
@@ -130,7 +129,7 @@ def audit(
             cases = len(baseline.cases)
             measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
     audit = Audit(tables=tuple(tables), measured=tuple(measured))
-    typer.echo(audit_json(audit) if as_json else audit_text(audit))
+    print_result(audit, functools.partial(audit_text, audit), as_json=as_json)
     raise typer.Exit(ExitCode.RED if audit.contradictions else ExitCode.GREEN)
 
 
