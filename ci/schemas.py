@@ -17,7 +17,7 @@ from ddp_perf.duel.bisect.text import bisect_schema
 from ddp_perf.duel.environments.text import environments_schema
 from ddp_perf.duel.sweep.text import sweep_schema
 from ddp_perf.report.directory import duel_schema, work_report_schema
-from ddp_perf.report.terminal.judged_series import series_schema
+from ddp_perf.report.terminal.judged_series import SeriesFile
 from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
 from ddp_perf.traces.chrome import TraceAnalysis
@@ -33,7 +33,7 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/bisect.schema.json": bisect_schema,
     "docs/duel.schema.json": duel_schema,
     "docs/environments.schema.json": environments_schema,
-    "docs/judge.schema.json": series_schema,
+    "docs/judge.schema.json": functools.partial(msgspec.json.schema, SeriesFile),
     "docs/results.schema.json": results_schema,
     "docs/sweep.schema.json": sweep_schema,
     "docs/trace.schema.json": functools.partial(msgspec.json.schema, TraceAnalysis),
