@@ -230,13 +230,10 @@ def _finds(curve: PowerCurve) -> str:
     point = curve.smallest_found
     assert point is not None  # else the conclusion is another
     assert point.slow_down is not None  # the gate found it, so it was measured
-    alarms = curve.false_alarms.share
     return (
         f"On this machine, with {counted(curve.launches, 'launch')}, this gate finds a slow-down of"
         f" {_size(point.slow_down)} % or more in at least {100 * point.found.interval[0]:.0f} % of"
-        f" sessions ({point.percent} % injected: found {_times(point.found)}); {alarms.found} of"
-        f" {alarms.trials} unslowed sessions raised a REGRESSION ({interval_text(alarms)}). This"
-        " does not include the variance between sessions"
+        " sessions. This does not include how sessions differ"
     )
 
 
@@ -313,9 +310,9 @@ def _notes(curve: PowerCurve) -> list[str]:
         )
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}{_unshown(curve.false_alarms)}.")
     notes.append(
-        "The sessions of one run are minutes apart, so the points do not include the variance"
-        ' between sessions; "min. det." of a pytest session with three or more stored ones does.'
-        " They share unslowed sessions, so they are not fully independent."
+        "The sessions of one run are minutes apart and share unslowed ones, so they are not fully"
+        ' independent; "min. det." of a pytest session with three or more stored ones includes how'
+        " sessions differ."
     )
     return notes
 

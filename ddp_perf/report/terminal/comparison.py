@@ -307,13 +307,12 @@ def _notes(found: MachinesSideBySide) -> Iterator[str]:
             yield f"DISTURBED: {pair.case_id}: {why}"
     for case_id, why in found.left_out.items():
         yield f"NOT COMPARED: {case_id}: {why}"
-    unit = (
-        "launches"
-        if any(len(side.sessions) == 1 for side in (found.old, found.new))
-        else "sessions"
-    )
-    beyond = "; how sessions differ is not in them" if unit == "launches" else ""
-    yield f"means with {CONFIDENCE:.0%} intervals of the {unit}{beyond}"
+    if found.links:
+        yield "latency and bandwidth of a link are fitted by the ring model"
+    beyond = "sessions"
+    if any(len(side.sessions) == 1 for side in (found.old, found.new)):
+        beyond = "launches; how sessions differ is not in them"
+    yield f"means with {CONFIDENCE:.0%} intervals of the {beyond}"
 
 
 def _published_lines(found: MachinesSideBySide) -> Iterator[str]:
