@@ -157,13 +157,17 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_text(audit: Audit, width: int) -> str:
-    """Return each table with its source and its contradictions, then the measured cases of each
-    file.
-    """
-    lines = _of_tables(audit.tables)
-    for measured in audit.measured:
-        lines.append(f"{measured.file}: {counted(measured.cases, 'measured case')}")
-        lines += [f"  {found}" for found in measured.contradictions]
+    """Return each table and the measured cases of each file, with what contradicts itself."""
+    of_tables = [(_table_title(one), one.contradictions) for one in audit.tables]
+    of_cases = [
+        (f"{one.file}: {counted(one.cases, 'measured case')}", one.contradictions)
+        for one in audit.measured
+    ]
+    lines = [
+        line
+        for title, contradictions in (*of_tables, *of_cases)
+        for line in (title, *(f"  {found}" for found in contradictions))
+    ]
     rows = sum(len(table.table.rows) for table in audit.tables)
     cases = sum(measured.cases for measured in audit.measured)
     counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
@@ -172,11 +176,6 @@ def audit_text(audit: Audit, width: int) -> str:
     return "\n".join(wrapped(lines, width))
 
 
-def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
-    lines = []
-    for audit in audits:
-        table = audit.table
-        kind = "modelled" if table.modelled else "published"
-        lines.append(f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})")
-        lines += [f"  {found}" for found in audit.contradictions]
-    return lines
+def _table_title(audit: TableAudit) -> str:
+    table, kind = audit.table, "modelled" if audit.table.modelled else "published"
+    return f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})"

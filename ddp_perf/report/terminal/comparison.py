@@ -104,12 +104,9 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
 
 def _conclusion(comparison: SessionComparison) -> str:
     """Return the conclusion. A session always passes against itself, so such a PASS is marked."""
-    text = comparison.conclusion.value
-    if comparison.conclusion is not Conclusion.PASS or not comparison.same_session:
-        return text
-    if len(comparison.old.sessions) == len(comparison.new.sessions) == 1:
-        return f"{text}, but both are the same session"
-    return f"{text}, but a session is on both sides"
+    passed = comparison.conclusion is Conclusion.PASS
+    mark = ", but a session is on both sides" if passed and comparison.same_session else ""
+    return f"{comparison.conclusion.value}{mark}"
 
 
 def _remarks(comparison: SessionComparison) -> Iterator[str]:

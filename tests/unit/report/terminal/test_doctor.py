@@ -103,60 +103,23 @@ T4 = make_gpu_machine("Tesla T4")
 NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
 
 
-@pytest.mark.parametrize(
-    ("machine", "runtime", "text"),
-    [
-        (GpuMachine(gpus=()), RUNTIME, "nothing: no GPU is visible (no driver is loaded)"),
-        (
-            GpuMachine(gpus=(), driver="570.1"),
-            RUNTIME,
-            "nothing: no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
-        ),
-        (
-            GpuMachine(gpus=(), problem="GPU 0: GPU is lost"),
-            RUNTIME,
-            "nothing: no GPU is visible (GPU 0: GPU is lost)",
-        ),
-        (T4, RUNTIME, "one rank, against baselines/t4.json"),
-        (
-            make_gpu_machine(*["NVIDIA H200"] * 8, nvlinks=18),
-            RUNTIME,
-            "up to 8 ranks over NV18, against baselines/h200.json",
-        ),
-        (
-            make_gpu_machine("Tesla T4"),
-            CPU_TORCH,
-            "nothing: torch 2.13.0 is built without CUDA",
-        ),
-        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing: torch 2.13.0 is built without NCCL"),
-        (make_gpu_machine("Tesla T4"), None, "nothing: no rank can be started"),
-        (
-            msgspec.structs.replace(T4, cuda_driver="12.4"),
-            msgspec.structs.replace(RUNTIME, cuda="13.0"),
-            "nothing: torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
-            " install a torch built for CUDA 12 (pytorch.org/get-started), or a driver for CUDA 13;"
-            " pip install torch==2.13.0+cu126 --extra-index-url"
-            " https://download.pytorch.org/whl/cu126",
-        ),
-    ],
-)
-def test_abilities_of_the_gpu_tier_state_a_reason_if_it_cannot_gate(machine, runtime, text):
-    assert next(abilities(machine, HOST, runtime)) == f"gpu: {text}"
-
-
-def test_abilities_of_one_gpu_exclude_ddp_scaling_and_collectives():
-    one = [text for text in abilities(T4, HOST, RUNTIME) if text.startswith("gpu")]
-    two = make_gpu_machine("Tesla T4", "Tesla T4")
-
-    assert one[1:] == ["gpu: no DDP, no scaling and no collectives, which need two GPUs"]
-    assert not any("no DDP" in text for text in abilities(two, HOST, RUNTIME))
-    assert not any("no DDP" in text for text in abilities(T4, HOST, None))
-
-
-def test_abilities_of_the_cpu_tier_depend_on_its_cores():
-    one = msgspec.structs.replace(HOST, cores=(3,))
-
-    assert len(list(abilities(GpuMachine(gpus=()), HOST, RUNTIME))) == 2
-    assert list(abilities(GpuMachine(gpus=()), one, RUNTIME))[2:] == [
-        "cpu: no scaling, which needs two cores"
+def test_abilities_state_a_reason_for_what_cannot_be_gated(file_regression):
+    no_gpu, two = GpuMachine(gpus=()), make_gpu_machine("Tesla T4", "Tesla T4")
+    one_core = msgspec.structs.replace(HOST, cores=(3,))
+    old_driver = msgspec.structs.replace(T4, cuda_driver="12.4")
+    new_torch = msgspec.structs.replace(RUNTIME, cuda="13.0")
+    found = [
+        abilities(no_gpu, one_core, RUNTIME),
+        abilities(GpuMachine(gpus=(), driver="570.1"), HOST, None),
+        abilities(GpuMachine(gpus=(), problem="GPU 0: GPU is lost"), HOST, RUNTIME),
+        abilities(T4, HOST, RUNTIME),
+        abilities(T4, HOST, CPU_TORCH),
+        abilities(T4, HOST, NO_NCCL),
+        abilities(T4, HOST, None),
+        abilities(old_driver, HOST, new_torch),
+        abilities(two, HOST, RUNTIME),
+        abilities(make_gpu_machine(*["NVIDIA H200"] * 8, nvlinks=18), HOST, RUNTIME),
     ]
+
+    text = "\n\n".join(map("\n".join, found))
+    file_regression.check(text, extension=".txt", encoding="utf-8")
