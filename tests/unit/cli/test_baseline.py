@@ -48,9 +48,9 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stored(store):
-    """A baseline file of one case whose baseline was replaced, at last by an unknown change."""
-    last = msgspec.structs.replace(ENTRY, date="2026-01-06", ratio=None)
-    case = make_case_baseline(CASE, make_session([0.012], day=5), log=(ENTRY, last))
+    """A baseline file of one case whose baseline was replaced twice, at first by an unknown change."""
+    first = msgspec.structs.replace(ENTRY, date="2026-01-04", ratio=None)
+    case = make_case_baseline(CASE, make_session([0.012], day=5), log=(first, ENTRY))
     return store.update(KEY, lambda _: make_baseline({CASE.id: case}))
 
 
@@ -95,7 +95,7 @@ def test_the_texts_of_a_baseline_file(stored, tmp_path, file_regression):
 def test_the_json_of_a_baseline_file(stored):
     assert json.loads(run("list", "--json").stdout)[0]["accelerator"] == KEY
     assert json.loads(run("show", KEY, CASE.id, "--json").stdout)["cases"].keys() == {CASE.id}
-    assert json.loads(run("log", "--json").stdout)[KEY][CASE.id][0]["ratio"] == 1.2
+    assert json.loads(run("log", "--json").stdout)[KEY][CASE.id][1]["ratio"] == 1.2
 
 
 def test_the_group_names_another_directory_for_each_command(stored, tmp_path):
