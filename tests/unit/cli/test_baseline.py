@@ -48,7 +48,7 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stored(store):
-    """A baseline file of one case whose baseline was replaced twice, at first by an unknown change."""
+    """A baseline file of one case, replaced twice, at first by an unknown change."""
     first = msgspec.structs.replace(ENTRY, date="2026-01-04", ratio=None)
     case = make_case_baseline(CASE, make_session([0.012], day=5), log=(first, ENTRY))
     return store.update(KEY, lambda _: make_baseline({CASE.id: case}))

@@ -132,11 +132,9 @@ def test_a_file_is_imported_once(results):
     ("change", "says"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"schema_version":1', '"schema_version":9'), "is 9, this"),
-        (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
         (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
     ],
-    ids=["truncated", "other version", "NaN", "negative"],
+    ids=["truncated", "negative"],
 )
 def test_a_bad_results_file_is_refused_by_name_and_nothing_is_stored(results, change, says):
     text = results.read_text()
