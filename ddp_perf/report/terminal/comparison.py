@@ -17,7 +17,7 @@ from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation, Outcome
 from ddp_perf.render.model import CASE, Table, figures, words
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import with_interval
+from ddp_perf.render.units import short_percent, with_interval
 from ddp_perf.report.terminal.judged_series import incomplete_line
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import false_alarm_line
@@ -284,7 +284,7 @@ def _cases_table(found: MachinesSideBySide) -> Table:
 def _links_table(found: MachinesSideBySide) -> Table:
     rows = (
         (
-            f"{link.name} ({link.confidence:.0%})",
+            f"{link.name} ({short_percent(link.confidence)})",
             title,
             with_interval(values.old, factor),
             with_interval(values.new, factor),
@@ -309,7 +309,7 @@ def _notes(found: MachinesSideBySide) -> Iterator[str]:
     beyond = "sessions"
     if any(len(side.sessions) == 1 for side in (found.old, found.new)):
         beyond = "launches; how sessions differ is not in them"
-    yield f"means with {CONFIDENCE:.0%} intervals of the {beyond}"
+    yield f"means with {short_percent(CONFIDENCE)} intervals of the {beyond}"
 
 
 def _published_lines(found: MachinesSideBySide) -> Iterator[str]:
@@ -319,7 +319,7 @@ def _published_lines(found: MachinesSideBySide) -> Iterator[str]:
 
 
 def _published_line(pair: CasePair, one: PublishedEfficiency) -> str:
-    figures = " to ".join(f"{efficiency:.0%}" for efficiency in one.efficiency)
+    figures = " to ".join(map(short_percent, one.efficiency))
     measured = pair.figures.get("efficiency")
     here = None if measured is None else measured.old if one.side == "A" else measured.new
     shown = with_interval(here, 100, "%")
