@@ -23,11 +23,11 @@ _OURS = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from ddp_perf.traces.text import trace_json
+from ddp_perf.render.units import to_json
 from ddp_perf.traces.analysis import (analyse_traces)
 begin = time.perf_counter(), time.process_time()
 analysis = analyse_traces([Path(sys.argv[1])])
-trace_json(analysis)
+to_json(analysis)
 wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
 (rank,) = analysis.ranks
 hta, split = rank.hta, rank.split

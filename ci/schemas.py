@@ -17,10 +17,10 @@ from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.duel.sweep.halving import SweepResult
 from ddp_perf.report.directory import duel_schema, work_report_schema
-from ddp_perf.report.terminal.judged_series import series_schema
-from ddp_perf.scaling.advice.text import advice_schema
+from ddp_perf.report.terminal.judged_series import SeriesFile
+from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
-from ddp_perf.traces.text import trace_schema
+from ddp_perf.traces.chrome import TraceAnalysis
 from ddp_perf.work.store import work_schema
 
 ROOT = Path(__file__).parents[1]
@@ -29,14 +29,14 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
     "baselines/schema/work.schema.json": work_schema,
-    "docs/advise.schema.json": advice_schema,
+    "docs/advise.schema.json": functools.partial(msgspec.json.schema, AdviceFile),
     "docs/bisect.schema.json": functools.partial(msgspec.json.schema, BisectResult),
     "docs/duel.schema.json": duel_schema,
     "docs/environments.schema.json": functools.partial(msgspec.json.schema, EnvironmentSearch),
-    "docs/judge.schema.json": series_schema,
+    "docs/judge.schema.json": functools.partial(msgspec.json.schema, SeriesFile),
     "docs/results.schema.json": results_schema,
     "docs/sweep.schema.json": functools.partial(msgspec.json.schema, SweepResult),
-    "docs/trace.schema.json": trace_schema,
+    "docs/trace.schema.json": functools.partial(msgspec.json.schema, TraceAnalysis),
     "docs/work-report.schema.json": work_report_schema,
 }
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import datetime
 import functools
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from ddp_perf.baselines.save import SaveMode, Saving, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, CommandGroup, Metrics
+from ddp_perf.cli.command import (
+    RESULTS_HELP,
+    AsJson,
+    BaselineDirectory,
+    CommandGroup,
+    Metrics,
+    print_result,
+)
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.errors import BaselineError, ExitCode, did_you_mean
 from ddp_perf.render.tables import wrapped
-from ddp_perf.render.units import to_json
 from ddp_perf.report.rows import saving_notes
 from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
@@ -53,7 +58,7 @@ def baseline(context: typer.Context, directory: BaselineDirectory = Path("baseli
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List the baseline files with their cases, sessions, published figures, acknowledgements."""
     baselines = _all(context.obj)
-    _print(baselines, as_json, lambda width: list_text(baselines, width))
+    print_result(baselines, functools.partial(list_text, baselines), as_json=as_json)
 
 
 @app.command()
@@ -78,7 +83,7 @@ def show(
         _check_case(case, [found])
         cases = {case: found.cases[case]}
     shown = msgspec.structs.replace(found, cases=cases)
-    _print(shown, as_json, lambda width: show_text(found, cases, width))
+    print_result(shown, functools.partial(show_text, shown), as_json=as_json)
 
 
 @app.command()
@@ -99,7 +104,7 @@ def diff(
       4  usage: a file that cannot be read
     """
     found = diff_baselines(read_baseline(old), read_baseline(new))
-    _print(found, as_json, lambda width: diff_text(found, width))
+    print_result(found, functools.partial(diff_text, found), as_json=as_json)
     raise typer.Exit(ExitCode.RED if found.differs else ExitCode.GREEN)
 
 
@@ -108,7 +113,7 @@ def log(context: typer.Context, as_json: AsJson = False) -> None:
     """List every baseline that was replaced, with the date, the change and the reason."""
     baselines = _all(context.obj)
     entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
-    _print(entries, as_json, lambda width: log_text(baselines, width))
+    print_result(entries, functools.partial(log_text, baselines), as_json=as_json)
 
 
 @app.command()
@@ -146,7 +151,7 @@ def promote(
     promoted = [promote_suite(suite, store, saving) for suite in file.suites]
     notes = {case_id: note for suite in promoted for case_id, note in saving_notes(suite).items()}
     lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
-    _print(notes, as_json, lambda width: "\n".join(wrapped(lines, width)))
+    print_result(notes, lambda width: "\n".join(wrapped(lines, width)), as_json=as_json)
     whole = notes and not any(suite.not_saved for suite in promoted)
     raise typer.Exit(ExitCode.GREEN if whole else ExitCode.RED)
 
@@ -257,10 +262,3 @@ def _all(store: BaselineStore) -> list[Baseline]:
     if not store.accelerators():
         raise BaselineError(f"{store.directory}: there is no baseline file here")
     return [store.load(key) for key in store.accelerators()]
-
-
-def _print(value: Any, as_json: bool, text: Any) -> None:
-    if as_json:
-        typer.echo(to_json(value))
-    else:
-        typer.echo(text(shutil.get_terminal_size().columns))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, NoReturn
@@ -20,7 +22,13 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import Duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 from ddp_perf.render.tables import LiveBar
-from ddp_perf.render.units import counted, describe_duration, milliseconds, parse_duration
+from ddp_perf.render.units import (
+    counted,
+    describe_duration,
+    milliseconds,
+    parse_duration,
+    to_json,
+)
 from ddp_perf.session.measure.rounds import LaunchOutcome
 
 # Options that several commands share.
@@ -74,6 +82,14 @@ CurvesFile = Annotated[
         help="Results of pytest --ddp-json, or a baseline with or without published tables.",
     ),
 ]
+
+# The result of a command, for people or for programs.
+
+
+def print_result(value: object, text: Callable[[int], str], *, as_json: bool) -> None:
+    """Print a result as JSON, or as the text of a terminal of that width."""
+    typer.echo(to_json(value) if as_json else text(shutil.get_terminal_size().columns))
+
 
 # The end of every command: an exit code, and an error in one line.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +10,11 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, Metric
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, Metric, print_result
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ExitCode, HistoryError, did_you_mean
 from ddp_perf.history.records import SessionRecord, TimeSeries, record_of
-from ddp_perf.history.text import audit_lines, case_text, history_json, overview_text, ranges_text
+from ddp_perf.history.text import audit_lines, case_text, overview_text, ranges_text
 from ddp_perf.history.trend import CaseHistory, case_history, newest_work
 from ddp_perf.render.tables import wrapped
 from ddp_perf.session.result import read_results
@@ -71,15 +70,16 @@ def show(
     if plot is not None and case is None:
         raise typer.BadParameter("--plot: it draws one case; name the case")
     histories = _histories(url, case, metric)
-    width = shutil.get_terminal_size().columns
-    if as_json:
-        typer.echo(history_json(histories))
-    elif case is None:
-        typer.echo(overview_text(histories, width))
-    else:
-        typer.echo("\n\n".join(case_text(found, width) for found in histories))
-    if not as_json:
-        _show_audits(url, {found.series.case.accelerator for found in histories}, width)
+    audits = [] if as_json else _audits(url, {one.series.case.accelerator for one in histories})
+
+    def text(width: int) -> str:
+        if case is None:
+            shown = overview_text(histories, width)
+        else:
+            shown = "\n\n".join(case_text(found, width) for found in histories)
+        return "\n".join([shown, *wrapped(audits, width)])
+
+    print_result(histories, text, as_json=as_json)
     if plot is not None:
         _draw(histories, plot)
 
@@ -131,22 +131,20 @@ def changes(
       4  usage: no such case, or a history that cannot be read
     """
     histories = _histories(url, case, metric)
-    width = shutil.get_terminal_size().columns
-    if as_json:
-        typer.echo(history_json(histories))
-    else:
-        typer.echo("\n\n".join(ranges_text(found, width) for found in histories))
+    print_result(
+        histories,
+        lambda width: "\n\n".join(ranges_text(found, width) for found in histories),
+        as_json=as_json,
+    )
     changed = any(found.ranges for found in histories)
     raise typer.Exit(ExitCode.RED if changed else ExitCode.GREEN)
 
 
-def _show_audits(url: str, accelerators: Collection[str], width: int) -> None:
+def _audits(url: str, accelerators: Collection[str]) -> list[str]:
     from ddp_perf.history.store import HistoryStore
 
     with contextlib.closing(HistoryStore(url, create=False)) as store:
-        audits = [audit for audit in store.audits() if audit.accelerator in accelerators]
-    for line in wrapped(audit_lines(audits), width):
-        typer.echo(line)
+        return audit_lines([one for one in store.audits() if one.accelerator in accelerators])
 
 
 def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import AsJson
+from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.terminal.baseline import Audit, audit_json, audit_text
+from ddp_perf.report.terminal.baseline import Audit, audit_text
 from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
-    diagnosis_json,
     diagnosis_text,
     torch_spoilers,
 )
@@ -31,7 +30,7 @@ from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.host.host import read_host_state
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.traces.analysis import analyse_traces
-from ddp_perf.traces.text import trace_json, trace_text
+from ddp_perf.traces.text import trace_text
 
 # ``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement.
 
@@ -50,7 +49,7 @@ def doctor(
       4  usage
     """
     diagnosis = diagnose(NvmlReader())
-    typer.echo(diagnosis_json(diagnosis) if as_json else diagnosis_text(diagnosis))
+    print_result(diagnosis, functools.partial(diagnosis_text, diagnosis), as_json=as_json)
     raise typer.Exit(ExitCode.RED if diagnosis.spoilers else ExitCode.GREEN)
 
 
@@ -130,7 +129,7 @@ def audit(
             cases = len(baseline.cases)
             measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
     audit = Audit(tables=tuple(tables), measured=tuple(measured))
-    typer.echo(audit_json(audit) if as_json else audit_text(audit))
+    print_result(audit, functools.partial(audit_text, audit), as_json=as_json)
     raise typer.Exit(ExitCode.RED if audit.contradictions else ExitCode.GREEN)
 
 
@@ -156,7 +155,4 @@ def trace(
       4  usage: a file that is not a trace, or two files of one rank
     """
     analysis = analyse_traces(files)
-    if as_json:
-        typer.echo(trace_json(analysis))
-    else:
-        typer.echo(trace_text(analysis, shutil.get_terminal_size().columns))
+    print_result(analysis, functools.partial(trace_text, analysis), as_json=as_json)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import AsJson, CurvesFile
+from ddp_perf.cli.command import AsJson, CurvesFile, print_result
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.scaling.advice.choice import Goal, Recommendation, StepModel, recommend
@@ -23,7 +23,7 @@ from ddp_perf.scaling.advice.facts import (
     result_facts,
     stored_facts,
 )
-from ddp_perf.scaling.advice.text import advice_json, advice_text, suite_fragment
+from ddp_perf.scaling.advice.text import advice_file, advice_text, suite_fragment
 from ddp_perf.scaling.curves import (
     ScalingCurve,
     link_clashes,
@@ -34,7 +34,7 @@ from ddp_perf.scaling.curves import (
 from ddp_perf.scaling.fit import parse_change
 from ddp_perf.scaling.machines import measured_topology
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
-from ddp_perf.scaling.text import prediction_json, prediction_text
+from ddp_perf.scaling.text import PredictionFile, prediction_text
 from ddp_perf.session.result import read_results
 from ddp_perf.stats.hardware import Optimizer
 from ddp_perf.stats.link import Link, Topology, flat
@@ -186,10 +186,8 @@ def predict(
     )
     _check_cost(request)
     predictions = _predictions(file, request, only)
-    if as_json:
-        typer.echo(prediction_json(predictions))
-    else:
-        typer.echo(prediction_text(predictions, shutil.get_terminal_size().columns))
+    written = PredictionFile(predictions=tuple(predictions))
+    print_result(written, functools.partial(prediction_text, predictions), as_json=as_json)
     if plot is not None:
         _draw(plot, predictions)
     refused = any(one.refusal is not None for one in predictions)
@@ -354,10 +352,8 @@ def advise_training(
     found = recommend(step, goal, model)
     if output is not None and found.plan is not None:
         _write(output, suite_fragment(found, found.plan))
-    if as_json:
-        typer.echo(advice_json(found))
-    else:
-        typer.echo(advice_text(found, shutil.get_terminal_size().columns))
+    print_result(advice_file(found), functools.partial(advice_text, found), as_json=as_json)
+    if not as_json:
         typer.echo(f"next: {_next(context, found, output)}")
     raise typer.Exit(ExitCode.GREEN if found.reaches else ExitCode.UNDECIDED)
 

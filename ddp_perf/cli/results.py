@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,16 +11,16 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, print_result
 from ddp_perf.errors import ExitCode
 from ddp_perf.render.tables import wrapped
 from ddp_perf.report.terminal.comparison import (
-    comparison_json,
+    comparison_file,
     comparison_text,
-    machines_json,
+    machines_file,
     machines_text,
 )
-from ddp_perf.report.terminal.judged_series import series_json, series_text
+from ddp_perf.report.terminal.judged_series import series_file, series_text
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, rank_lines
 from ddp_perf.report.terminal.table import headline, node_lines
 from ddp_perf.report.terminal.text import explanation_lines
@@ -67,10 +68,7 @@ def judge(
          slower as acknowledged
     """
     series = judge_results(list(_read(results)), BaselineStore(directory), append_each=append)
-    if as_json:
-        typer.echo(series_json(series))
-    else:
-        typer.echo(series_text(series, shutil.get_terminal_size().columns))
+    print_result(series_file(series), functools.partial(series_text, series), as_json=as_json)
     raise typer.Exit(series.conclusion.exit_code)
 
 
@@ -121,14 +119,11 @@ def compare(
     old, new = (one_side(_read_side(paths)) for paths in _sides(files))
     if differences := machine_differences(old, new):
         found = side_by_side(old, new, differences, BaselineStore(directory))
-        width = shutil.get_terminal_size().columns
-        typer.echo(machines_json(found) if as_json else machines_text(found, width))
+        print_result(machines_file(found), functools.partial(machines_text, found), as_json=as_json)
         raise typer.Exit(ExitCode.UNDECIDED)
     comparison = compare_sessions(old, new)
-    if as_json:
-        typer.echo(comparison_json(comparison))
-    else:
-        typer.echo(comparison_text(comparison, shutil.get_terminal_size().columns))
+    text = functools.partial(comparison_text, comparison)
+    print_result(comparison_file(comparison), text, as_json=as_json)
     raise typer.Exit(comparison.conclusion.exit_code)
 
 

@@ -1,4 +1,4 @@
-"""The history of cases, and the audits of a gate, as text and as JSON."""
+"""The history of cases, and the audits of a gate, as text."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ from ddp_perf.core.metric import METRICS, metric_title
 from ddp_perf.core.verdict import GateAudit
 from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import CaseHistory, ChangeRange, TrendChange
-from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import counted, percent_change, to_json
+from ddp_perf.render.model import CASE, Table, figures, words
+from ddp_perf.render.tables import wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import (
+    ABSENT,
+    change_range,
+    counted,
+    percent_change,
+    percent_range,
+    short_percent,
+    suite_names,
+)
 from ddp_perf.stats.share import share_found
 
-# The history of cases as text and as JSON.
+# The history of cases as text.
 
 
 _UNITS = {metric.name: metric.unit for metric in METRICS} | {TYPICAL_STEP: "s"}
+_OF_CASES = (CASE, *figures("sessions", "newest", "since the first", "last change"), *words("on"))
 
 
 def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
     """Return a table with a row for each case: its sessions, newest figure and newest change."""
-    table = plain_table()
-    table.add_column("case", overflow="fold")
-    for heading in ("sessions", "newest", "since the\nfirst", "last\nchange"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("on")
-    for history in histories:
-        table.add_row(history.series.case.case_id, *_overview_row(history))
-    lines = rendered(table, width)
+    cases = (history.series.case for history in histories)
+    names = suite_names([(case.accelerator, case.case_id) for case in cases])
+    rows = ((name, *_overview_row(one)) for name, one in zip(names, histories, strict=True))
+    lines = table_lines(Table.of_texts(_OF_CASES, rows), width)
     moved = [h for h in histories if h.trend and h.trend.distance and h.trend.distance.slower]
     lines += wrapped(
         [f"slower than the first: {_since_first(history)}" for history in moved], width
@@ -39,36 +46,31 @@ def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
 def case_text(history: CaseHistory, width: int) -> str:
     """Return a table of every session with its verdict, and the changes below it."""
     series, trend = history.series, history.trend
-    table = plain_table()
-    for heading in ("session", "commit"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column(unit_of(series.metric)[0], justify="right", no_wrap=True)
-    table.add_column("level", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("")
+    unit, _ = unit_of(series.metric)
+    columns = (*words("session", "commit"), *figures(unit, "level"), *words("verdict", ""))
     sound = series.sound()
     level_of = dict(zip(map(id, sound), trend.levels if trend else (), strict=True))
     starts = {id(sound[found.change.first]): found for found in history.ranges}
-    for session in series.sessions:
-        verdict = session.figure.verdict
-        table.add_row(
+    rows = [
+        (
             session.session.date[:16].replace("T", " "),
             (session.session.environment.commit or "unknown")[:12],
             _shown(series.metric, session.figure.value),
             _shown(series.metric, level_of.get(id(session))),
-            verdict.outcome.value if verdict else "–",
+            session.figure.verdict.outcome.value if session.figure.verdict else ABSENT,
             _remark(session, starts.get(id(session))),
         )
-    lines = [_title(series), "", *rendered(table, width), ""]
-    lines += wrapped(list(_findings(history)), width)
-    return "\n".join(lines)
+        for session in series.sessions
+    ]
+    lines = [_title(series), "", *table_lines(Table.of_texts(columns, rows), width), ""]
+    return "\n".join([*lines, *wrapped(list(_findings(history)), width)])
 
 
 def ranges_text(history: CaseHistory, width: int) -> str:
     """Return each change with the sessions, commits and versions before and after it."""
     paragraphs = [_title(history.series)]
     if not history.ranges:
-        paragraphs.append(f"no change in {_sessions(len(history.series.sound()))}")
+        paragraphs.append(f"no change in {counted(len(history.series.sound()), 'session')}")
     for found in history.ranges:
         before, after = found.before, found.after
         paragraphs += [
@@ -81,15 +83,9 @@ def ranges_text(history: CaseHistory, width: int) -> str:
     return "\n".join(wrapped(paragraphs, width))
 
 
-def history_json(histories: Sequence[CaseHistory]) -> str:
-    """Return the series, trend and change ranges of each case as JSON."""
-    return to_json(histories)
-
-
 def describe_change(change: TrendChange, dates: str) -> str:
     """Return one sentence with the size of the change, its interval and its dates."""
-    low, high = change.interval
-    sure = f"(99 % interval {percent_change(low)} to {percent_change(high)})"
+    sure = f"(99 % interval {change_range(change.interval)})"
     if change.is_drift:
         sessions = change.last - change.first + 1
         return (
@@ -105,23 +101,24 @@ def unit_of(metric: str) -> tuple[str, float]:
     return ("ms", 1e3) if unit == "s" else (unit, 1.0)
 
 
-def _overview_row(history: CaseHistory) -> list[str]:
+def _overview_row(history: CaseHistory) -> tuple[str, ...]:
     series, trend = history.series, history.trend
     distance = trend.distance if trend else None
     change = trend.changes[-1] if trend and trend.changes else None
-    return [
+    return (
         str(len(series.sessions)),
         _shown(series.metric, series.sessions[-1].figure.value, unit=True),
-        percent_change(distance.ratio) if distance else "–",
-        percent_change(change.ratio) if change else "–",
+        percent_change(distance.ratio) if distance else ABSENT,
+        percent_change(change.ratio) if change else ABSENT,
         series.sound()[change.first].session.date[:10] if change else "",
-    ]
+    )
 
 
 def _findings(history: CaseHistory) -> Iterator[str]:
     sessions, trend = history.series.sound(), history.trend
     if left_out := len(history.series.sessions) - len(sessions):
-        yield f"left out because disturbed, INVALID or slowed on purpose: {_sessions(left_out)}"
+        out = counted(left_out, "session")
+        yield f"left out because disturbed, INVALID or slowed on purpose: {out}"
     if trend is None:
         return
     yield f"sessions differ by {100 * trend.session_sd:.2g} % around the fitted level"
@@ -133,20 +130,15 @@ def _findings(history: CaseHistory) -> Iterator[str]:
         yield _since_first(history)
 
 
-def _sessions(count: int) -> str:
-    return counted(count, "session")
-
-
 def _since_first(history: CaseHistory) -> str:
     assert history.trend is not None
     distance = history.trend.distance
     assert distance is not None
-    low, high = distance.interval
     state = "slower" if distance.slower else "faster" if distance.faster else "no different"
     return (
         f"{history.series.case.case_id}: the newest {distance.newest_sessions} sessions are"
-        f" {percent_change(distance.ratio)} (99 % interval {percent_change(low)} to"
-        f" {percent_change(high)}) against the first {distance.reference_sessions}: {state}"
+        f" {percent_change(distance.ratio)} (99 % interval {change_range(distance.interval)})"
+        f" against the first {distance.reference_sessions}: {state}"
     )
 
 
@@ -183,7 +175,7 @@ def _remark(session: HistoryPoint, found: ChangeRange | None) -> str:
 
 def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
     if value is None:
-        return "–"
+        return ABSENT
     name, scale = unit_of(metric)
     text = f"{scale * value:.2f}" if name == "ms" else f"{scale * value:,.4g}"
     return f"{text} {name}" if unit else text
@@ -214,7 +206,7 @@ def audit_lines(audits: Sequence[GateAudit]) -> list[str]:
 
 def audit_sentence(audit: GateAudit) -> str:
     """Return what one audit hid, and what the gate called it."""
-    hidden = f"slowed by {_percent(audit.size)} % in secret" if audit.size else "not slowed"
+    hidden = f"slowed by {short_percent(audit.size)} in secret" if audit.size else "not slowed"
     by = {"sessions": "stored sessions", "pairs": "pairs of launches"}[audit.stage]
     return (
         f"audit of the gate: {audit.case_id} was {hidden}: {audit.outcome.value}"
@@ -227,8 +219,7 @@ def _lines(audits: Sequence[GateAudit]) -> Iterator[str]:
         last = place == len(_BINS) - 1
         within = [one for one in audits if low <= one.size < high or (last and one.size == high)]
         if newest := within[-_NEWEST:]:
-            sizes = f"{_percent(low)} to {_percent(high)} %"
-            what = f"{counted(len(newest), 'hidden slow-down')} of {sizes}"
+            what = f"{counted(len(newest), 'hidden slow-down')} of {percent_range(low, high)}"
             yield f"of the last {what}, {_share(newest, 'found')}; {_tolerances(newest)}"
     if newest := [one for one in audits if not one.size][-_NEWEST:]:
         what = counted(len(newest), "hidden nothing")
@@ -237,15 +228,14 @@ def _lines(audits: Sequence[GateAudit]) -> Iterator[str]:
 
 def _share(audits: Sequence[GateAudit], done: str) -> str:
     share = share_found(sum(audit.is_found for audit in audits), len(audits))
-    low, high = (f"{100 * end:.0f}" for end in share.interval)
     verb = "was" if share.found == 1 else "were"
-    return f"{share.found} {verb} {done} (95 % interval {low} to {high} %)"
+    return f"{share.found} {verb} {done} (95 % interval {percent_range(*share.interval)})"
 
 
 def _tolerances(audits: Sequence[GateAudit]) -> str:
     """Return the tolerances of the cases: a slow-down below its own is not meant to be red."""
-    low, high = (_percent(bound([one.tolerance for one in audits])) for bound in (min, max))
-    tolerance = f"their tolerance is {low if low == high else f'{low} to {high}'} %"
+    ends = [bound([one.tolerance for one in audits]) for bound in (min, max)]
+    tolerance = f"their tolerance is {' to '.join(dict.fromkeys(map(short_percent, ends)))}"
     below = sum(audit.size < audit.tolerance for audit in audits)
     return f"{tolerance}, and {below} of them {'is' if below == 1 else 'are'} below it"
 
@@ -253,12 +243,5 @@ def _tolerances(audits: Sequence[GateAudit]) -> str:
 def _found(audit: GateAudit) -> str:
     if audit.ratio is None:
         return ""
-    text = f", {100 * (audit.ratio - 1):+.1f} %"
-    if audit.interval is None:
-        return text
-    low, high = (f"{100 * (end - 1):+.1f}" for end in audit.interval)
-    return f"{text} ({low} to {high} %)"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}"
+    text = f", {percent_change(audit.ratio)}"
+    return text if audit.interval is None else f"{text} ({change_range(audit.interval)})"

@@ -52,6 +52,16 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 CASE = Column(title="case", words=True)
 
 
+def words(*titles: str) -> tuple[Column, ...]:
+    """Return columns of words."""
+    return tuple(Column(title=title, words=True) for title in titles)
+
+
+def figures(*titles: str) -> tuple[Column, ...]:
+    """Return columns of figures."""
+    return tuple(Column(title=title) for title in titles)
+
+
 class Cell(NamedTuple):
     """A cell, and what sorts it. A cell without a figure comes last."""
 
@@ -66,11 +76,16 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     ``of_cases``: the first cells are ids of cases, which narrow media shorten to what differs.
     """
 
-    label: str
+    label: str = ""
     of_cases: bool = False
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     media: Media = "all"
+
+    @classmethod
+    def of_texts(cls, columns: tuple[Column, ...], rows: Iterable[Iterable[str]]) -> Table:
+        """Return a table for a terminal, whose cells nothing sorts."""
+        return cls(columns=columns, rows=tuple(tuple(map(Cell, row)) for row in rows))
 
     def of_columns(self, places: Sequence[int]) -> Table:
         """Return the table with these of its columns."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from rich.console import JustifyMethod
-
 from ddp_perf.render.model import SOFT_HYPHEN, Note, Report, Section, Table, limited, shows
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import counted
@@ -45,35 +43,58 @@ def table_lines(table: Table, width: int) -> list[str]:
     A first cell that is repeated is shown once. One that leaves the others no room has a line of
     its own above them.
     """
-    first, *others = (at for at, one in enumerate(table.columns) if shows(one.media, wide=False))
+    shown = [at for at, one in enumerate(table.columns) if shows(one.media, wide=False)]
     names = shown_names(table)
-    columns = [[row[at].text for row in table.rows] for at in others]
-    words = [table.columns[at].words for at in others]
-    titles = [
-        _heading(table.columns[at].title, cells) for at, cells in zip(others, columns, strict=True)
+    firsts = [row[shown[0]] for row in table.rows]
+    begins = [at == 0 or firsts[at - 1] != one for at, one in enumerate(firsts)]
+    columns = [[row[at].text for row in table.rows] for at in shown]
+    columns[0] = [
+        names[one.text] if begin else "" for one, begin in zip(firsts, begins, strict=True)
     ]
-    longest = max(map(len, names.values()), default=0)
-    beside = longest <= width - sum(map(_least_width, titles, columns, words))
-    on_one_line = sum(map(_least_width, titles, columns, [False] * len(words)))
-    wraps = beside and longest > width - on_one_line
+    words = [True, *(table.columns[at].words for at in shown[1:])]
+    titles = [
+        table.columns[at].title if at == shown[0] else _heading(table.columns[at].title, cells)
+        for at, cells in zip(shown, columns, strict=True)
+    ]
+    spare = width + _GAP - sum(map(_least_width, titles, columns, words))
+    if spare < 0:
+        spare += _least_width(titles[0], columns[0], True) - _GAP
+        titles[0], columns[0] = "", [""] * len(firsts)
+    beside = any(columns[0])
+    columns = _broken(columns, titles, words, max(0, spare))
     text = plain_table()
-    text.add_column(table.columns[first].title if beside else "", no_wrap=True)
-    for title, cells, is_words in zip(titles, columns, words, strict=True):
-        aligned: JustifyMethod = "left" if is_words else "right"
-        most = _least_width(title, cells, is_words) - _GAP if wraps and is_words else None
-        text.add_column(title, justify=aligned, no_wrap=most is None, max_width=most)
-    above: list[str] = []
-    for number, row in enumerate(table.rows):
-        begins = number == 0 or table.rows[number - 1][first] != row[first]
-        figures = (column[number] for column in columns)
-        text.add_row(names[row[first].text] if begins and beside else "", *figures)
-        above.append(row[first].text if begins and not beside else "")
+    for title, is_words in zip(titles, words, strict=True):
+        text.add_column(title, justify="left" if is_words else "right", no_wrap=True)
+    for row in zip(*columns, strict=True):
+        text.add_row(*row)
     lines = rendered(text, width)
     if beside:
         return lines
+    above: list[str] = []
+    for cells, one, begin in zip(zip(*columns, strict=True), firsts, begins, strict=True):
+        above += [one.text if begin else "", *[""] * max(cell.count("\n") for cell in cells)]
     end = next(at for at, line in enumerate(lines) if line.startswith("─")) + 1
     body = zip(above, lines[end:], strict=True)
     return [*lines[:end], *(line for pair in body for line in pair if line)]
+
+
+def _broken(
+    columns: list[list[str]], titles: Sequence[str], words: Sequence[bool], spare: int
+) -> list[list[str]]:
+    """Return the cells in lines. Words get the room that is left, the longest column the last."""
+    broken = list(columns)
+    whole = [_least_width(*of, False) for of in zip(titles, columns, strict=True)]
+    for at in sorted(range(len(columns)), key=whole.__getitem__):
+        if words[at] and any(columns[at]):
+            least = _least_width(titles[at], columns[at], True)
+            more = min(spare, whole[at] - least)
+            broken[at] = [_lines(cell, least + more - _GAP) for cell in columns[at]]
+            spare -= _least_width(titles[at], "\n".join(broken[at]).splitlines(), False) - least
+    return broken
+
+
+def _lines(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
 def shown_names(table: Table) -> dict[str, str]:
@@ -102,7 +123,7 @@ def _parts(word: str, room: int) -> list[str]:
 def _least_width(title: str, cells: Sequence[str], is_words: bool) -> int:
     """Return what a column needs, with the gap before it. Words may be on several lines."""
     parts = [part for text in cells for part in text.split()] if is_words else cells
-    return _GAP + max(map(len, [*title.splitlines(), *parts]))
+    return _GAP + max(map(len, [*title.splitlines(), *parts]), default=0)
 
 
 def _section(section: Section, page: str, width: int) -> list[str]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from ddp_perf.core.verdict import Culprit
 from ddp_perf.errors import ConfigError
-
-# Durations, numbers, shares and changes as text, and values as JSON.
-
 
 ABSENT = "–"  # in a table: the figure was not measured, or does not apply
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -71,9 +68,41 @@ def percent_change(ratio: float, digits: int = 1) -> str:
     return f"{100 * (ratio - 1):+.{digits}f} %"
 
 
-def change_interval(interval: tuple[float, float] | None) -> str:
-    """Write an interval of a ratio as changes: ``-1.1 % to +6.3 %``. An absent one is a dash."""
-    return ABSENT if interval is None else " to ".join(map(percent_change, interval))
+def change_range(ratios: tuple[float, float] | None) -> str:
+    """Write an interval of a ratio as changes: ``+4.9 to +5.6 %``. An absent one is a dash."""
+    if ratios is None:
+        return ABSENT
+    low, high = (100 * (ratio - 1) for ratio in ratios)
+    return f"{low:+.1f} to {high:+.1f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """Write an interval of a share: ``66 to 100 %``."""
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+class Figure(Protocol):
+    """A figure with its interval. The ends are None if its spread is not known."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+
+def with_interval(figure: Figure | None, factor: float = 1, unit: str = "") -> str:
+    """Write a figure, times ``factor``, with its unit and interval: ``20 µs (18–22)``."""
+    if figure is None:
+        return ABSENT
+    text = f"{short_number(factor * figure.value)} {unit}".rstrip()
+    if figure.low is None or figure.high is None:
+        return text
+    low, high = (short_number(factor * end) for end in (figure.low, figure.high))
+    return f"{text} ({low}–{high})"
 
 
 def short_number(value: float) -> str:

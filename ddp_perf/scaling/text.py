@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 import msgspec
-import rich.table
 
-from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import layout_text, short_number, to_json
+from ddp_perf.render.model import Table, figures, words
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import ABSENT, layout_text, short_number, with_interval
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band, Gain
 from ddp_perf.scaling.laws import BACKWARD_SHARE
@@ -17,7 +18,6 @@ from ddp_perf.scaling.prediction import CrossCheck, PredictedStep, Prediction
 from ddp_perf.stats.hardware import Configuration
 
 SCHEMA_VERSION = 1
-_NARROWEST = 80
 
 
 class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,15 +28,9 @@ class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
     predictions: tuple[Prediction, ...]
 
 
-def prediction_json(predictions: Sequence[Prediction]) -> str:
-    """Return predictions as JSON, with the bands that the text leaves out."""
-    file = PredictionFile(predictions=tuple(predictions))
-    return to_json(file)
-
-
 def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
     """Return, for each curve, a table of steps, the laws, and the gain of each change."""
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
     return "\n\n".join("\n".join(_series_lines(one, width)) for one in predictions)
 
 
@@ -54,10 +48,10 @@ def _series_lines(prediction: Prediction, width: int) -> list[str]:
         refusal = f"NOT PREDICTED: {prediction.refusal}"
         return wrapped([curve_title(prediction.series), *left_out, refusal], width)
     lines = wrapped([curve_title(prediction.series), *left_out, _how(prediction)], width)
-    lines += ["", *rendered(_steps_table(prediction), width)]
+    lines += ["", *table_lines(_steps_table(prediction), width)]
     lines += wrapped([*_law_lines(prediction), *map(_sentence, prediction.notes)], width)
     if prediction.gains:
-        lines += ["", *rendered(_gains_table(prediction), width)]
+        lines += ["", *table_lines(_gains_table(prediction), width)]
         lines += wrapped([_gains_note(prediction)], width)
     if prediction.best is not None:
         lines += ["", *wrapped([best_text(prediction.best)], width)]
@@ -71,42 +65,40 @@ def _how(prediction: Prediction) -> str:
     return f"{kind}α-β model of the step, fitted on {sizes} ranks; all-reduce by {laws}"
 
 
-def _steps_table(prediction: Prediction) -> rich.table.Table:
-    table = plain_table()
+def _steps_table(prediction: Prediction) -> Table:
     priced = any(step.cost is not None for step in prediction.steps)
-    for heading in (
-        "ranks\n",
-        "step\nms",
-        "90 % band\nms",
-        "\n± %",
-        f"{prediction.series.unit}\n/s",
-        "effi-\ncy %",
-        "late.\nms",
-        "band.\nms",
-        "given\nms",
-        "off\n%",
-        *(["cost\na M"] if priced else []),
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    titles = (
+        "step ms",
+        "90 % band ms",
+        "± %",
+        f"{prediction.series.unit} /s",
+        "effi\u00adciency %",
+        "la\u00adtency ms",
+        "band\u00adwidth ms",
+        "given ms",
+        "off %",
+        *(["cost a M"] if priced else []),
+    )
+    rows = []
     for step in prediction.steps:
-        cost = [f"{step.cost.per_million:.3g}" if step.cost else "–"] if priced else []
-        table.add_row(*_step_row(step, prediction.gpus_per_node), *cost)
-    return table
+        cost = [f"{step.cost.per_million:.3g}" if step.cost else ABSENT] if priced else []
+        rows.append([*_step_row(step, prediction.gpus_per_node), *cost])
+    return Table.of_texts((*words("ranks"), *figures(*titles)), rows)
 
 
 def _step_row(step: PredictedStep, gpus_per_node: int | None) -> list[str]:
     band, error = step.step_s, step.held_out_error
-    off = "–" if error is None else f"{100 * error:+.1f}"
+    off = ABSENT if error is None else f"{100 * error:+.1f}"
     return [
         layout_text(step.world_size, gpus_per_node),
         _ms(band.value),
         f"{_ms(band.low)}–{_ms(band.high)}",
         f"{100 * band.half_width:.1f}",
-        f"{step.throughput.value:.0f}" if step.throughput else "–",
+        f"{step.throughput.value:.0f}" if step.throughput else ABSENT,
         f"{100 * step.efficiency.value:.0f}",
         _ms(step.parts["latency"]),
         _ms(step.parts["bandwidth"]),
-        _ms(step.given_s) if step.given_s is not None else "–",
+        _ms(step.given_s) if step.given_s is not None else ABSENT,
         "fit" if step.fitted else off,
     ]
 
@@ -114,7 +106,7 @@ def _step_row(step: PredictedStep, gpus_per_node: int | None) -> list[str]:
 def _law_lines(prediction: Prediction) -> list[str]:
     lines = [_link_line(prediction)]
     if (fixed := prediction.fixed_compute) is not None:
-        share = _band(fixed, 100, "%")
+        share = with_interval(fixed, 100, "%")
         lines.append(f"compute that does not shrink with the batch: {share} of a step of one rank")
     for name, limit in prediction.speedup_limit.items():
         lines.append(f"limit by {name}: {_limit_text('speedup never over', limit)}")
@@ -130,15 +122,15 @@ def _law_lines(prediction: Prediction) -> list[str]:
 def _link_line(prediction: Prediction) -> str:
     link = prediction.link
     assert link is not None  # there is a prediction
-    latency = f"latency of a message {_band(link.latency_s, 1e6, 'µs')}"
+    latency = f"latency of a message {with_interval(link.latency_s, 1e6, 'µs')}"
     if link.bytes_per_s is None:
         return f"link as fitted: {latency}, of all buckets together"
-    return f"link as fitted: {latency}, bandwidth {_band(link.bytes_per_s, 1e-9, 'GB/s')}"
+    return f"link as fitted: {latency}, bandwidth {with_interval(link.bytes_per_s, 1e-9, 'GB/s')}"
 
 
 def _cross_check_line(check: CrossCheck) -> str:
     parameters = ", ".join(
-        f"{name} {_band(band, 100, '%')}" for name, band in check.parameters.items()
+        f"{name} {with_interval(band, 100, '%')}" for name, band in check.parameters.items()
     )
     steps = ", ".join(f"{n}: {_ms(band.low)}–{_ms(band.high)}" for n, band in check.step_s.items())
     return (
@@ -156,16 +148,12 @@ def _limit_text(what: str, limit: Band) -> str:
     return f"{what} {short_number(limit.value)} ({short_number(limit.low)} to {high})"
 
 
-def _gains_table(prediction: Prediction) -> rich.table.Table:
-    table = plain_table()
-    table.add_column("change\n", no_wrap=True)
-    table.add_column("main\nterm", overflow="fold")
-    sizes = [gain.world_size for gain in next(iter(prediction.gains.values()))]
-    for size in sizes:
-        table.add_column(f"{size}\n%", justify="right", no_wrap=True)
-    for text, gains in prediction.gains.items():
-        table.add_row(text, _sources(gains), *(_gain(gain) for gain in gains))
-    return table
+def _gains_table(prediction: Prediction) -> Table:
+    sizes = [f"{gain.world_size} %" for gain in next(iter(prediction.gains.values()))]
+    return Table.of_texts(
+        (*words("change", "main term"), *figures(*sizes)),
+        ((text, _sources(gains), *map(_gain, gains)) for text, gains in prediction.gains.items()),
+    )
 
 
 def _sources(gains: Sequence[Gain]) -> str:
@@ -195,11 +183,6 @@ def best_text(best: Configuration) -> str:
         f"best within the limits: {best.world_size} GPUs, {best.hours:,.1f} h,"
         f" cost {best.cost:,.2f} (by the slow end of its band)"
     )
-
-
-def _band(band: Band, factor: float, unit: str) -> str:
-    value, low, high = (short_number(factor * end) for end in (band.value, band.low, band.high))
-    return f"{value} {unit} ({low} to {high})"
 
 
 def _ms(seconds: float) -> str:

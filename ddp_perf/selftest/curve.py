@@ -14,8 +14,17 @@ from scipy import special
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
-from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import counted, describe_duration, short_percent, to_json
+from ddp_perf.render.model import Table, figures
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import (
+    ABSENT,
+    counted,
+    describe_duration,
+    percent_range,
+    short_percent,
+    to_json,
+)
 from ddp_perf.stats.robust import robust_sd
 from ddp_perf.stats.share import CONFIDENCE, Share
 from ddp_perf.system.files import VersionedJson
@@ -142,13 +151,24 @@ class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SCHEMA_VERSION = 1
-_NARROWEST = 80
 _REMEDY = "More launches, a quieter machine or a larger case may help"
 # Outcomes of the other trials, by column of the table.
 _OTHERS = (
     (Outcome.SUSPECT,),
     (Outcome.UNDECIDED, Outcome.INVALID),
     (Outcome.PASS, Outcome.IMPROVEMENT),
+)
+
+
+_COLUMNS = figures(
+    "injected %",
+    "observed %",
+    "laun\u00adches",
+    "found",
+    "95 % interval %",
+    "suspect",
+    "undecided",
+    "passed",
 )
 
 
@@ -175,30 +195,17 @@ def selftest_json(curve: PowerCurve) -> bytes:
 
 def selftest_text(curve: PowerCurve, width: int) -> str:
     """Return the table of points, notes that explain it, and the conclusion."""
-    width = max(width, _NARROWEST)
-    table = plain_table()
-    for heading in (
-        "injected\n%",
-        "observed\n%",
-        "laun-\nches",
-        "found\n",
-        "95 % in-\nterval %",
-        "sus-\npect",
-        "unde-\ncided",
-        "passed\n",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for point in curve.points:
-        table.add_row(*_row(point))
-    lines = [
-        *wrapped([_what(curve), _how(curve)], width),
-        "",
-        *rendered(table, width),
-        *wrapped(_notes(curve), width),
-        "",
-        *wrapped([f"{conclusion_of(curve)}."], width),
-    ]
-    return "\n".join(lines)
+    width = max(width, NARROWEST)
+    return "\n".join(
+        [
+            *wrapped([_what(curve), _how(curve)], width),
+            "",
+            *table_lines(Table.of_texts(_COLUMNS, map(_row, curve.points)), width),
+            *wrapped(_notes(curve), width),
+            "",
+            *wrapped([f"{conclusion_of(curve)}."], width),
+        ]
+    )
 
 
 def conclusion_of(curve: PowerCurve) -> str:
@@ -216,21 +223,17 @@ def conclusion_of(curve: PowerCurve) -> str:
 
 def interval_text(share: Share) -> str:
     """Return the 95 % interval as text, in per cent."""
-    low, high = share.interval
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+    return percent_range(*share.interval)
 
 
 def _finds(curve: PowerCurve) -> str:
     point = curve.smallest_found
     assert point is not None  # else the conclusion is another
     assert point.slow_down is not None  # the gate found it, so it was measured
-    alarms = curve.false_alarms.share
     return (
         f"On this machine, with {counted(curve.launches, 'launch')}, this gate finds a slow-down of"
         f" {_size(point.slow_down)} % or more in at least {100 * point.found.interval[0]:.0f} % of"
-        f" sessions ({point.percent} % injected: found {_times(point.found)}); {alarms.found} of"
-        f" {alarms.trials} unslowed sessions raised a REGRESSION ({interval_text(alarms)}). This"
-        " does not include the variance between sessions"
+        " sessions. This does not include how sessions differ"
     )
 
 
@@ -284,10 +287,10 @@ def _row(point: Point) -> list[str]:
     found = point.found
     return [
         str(point.percent),
-        _size(point.slow_down) if point.slow_down else "–",
+        _size(point.slow_down) if point.slow_down else ABSENT,
         str(point.launches),
-        f"{found.found} of {found.trials}" if found.trials else "–",
-        interval_text(found).removesuffix(" %") if found.trials else "–",
+        f"{found.found} of {found.trials}" if found.trials else ABSENT,
+        interval_text(found).removesuffix(" %") if found.trials else ABSENT,
         *map(str, others),
     ]
 
@@ -307,9 +310,9 @@ def _notes(curve: PowerCurve) -> list[str]:
         )
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}{_unshown(curve.false_alarms)}.")
     notes.append(
-        "The sessions of one run are minutes apart, so the points do not include the variance"
-        ' between sessions; "min. det." of a pytest session with three or more stored ones does.'
-        " They share unslowed sessions, so they are not fully independent."
+        "The sessions of one run are minutes apart and share unslowed ones, so they are not fully"
+        ' independent; "min. det." of a pytest session with three or more stored ones includes how'
+        " sessions differ."
     )
     return notes
 

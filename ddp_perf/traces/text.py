@@ -1,19 +1,19 @@
-"""The analysis of traces as text and as JSON."""
+"""The analysis of traces as text."""
 
 from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
-from ddp_perf.render.units import milliseconds, percent, to_json
+from ddp_perf.render.model import Cell, Table, figures, words
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
 from ddp_perf.traces.chrome import (
     CollectiveTotal,
     KernelCounts,
+    KernelTotal,
     RankComparison,
     RankTrace,
     StepSplit,
@@ -47,16 +47,6 @@ def trace_text(analysis: TraceAnalysis, width: int) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def trace_json(analysis: TraceAnalysis) -> str:
-    """Return the analysis as JSON, with longer tables and complete names."""
-    return to_json(analysis)
-
-
-def trace_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the output of `trace_json`."""
-    return msgspec.json.schema(TraceAnalysis)
-
-
 def comparison_lines(comparison: RankComparison) -> list[str]:
     """Return lines that compare the ranks: the skew, and the slowest rank."""
     if comparison.median_skew_s is None or comparison.largest_skew_s is None:
@@ -67,7 +57,7 @@ def comparison_lines(comparison: RankComparison) -> list[str]:
         clocks = several if comparison.hosts > 1 else "the files' differ"
         how = f", by their lengths and not by clocks: {clocks}"
     lines = [
-        f"ranks: {comparison.matched} collectives in common, started"
+        f"ranks: {counted(comparison.matched, 'collective')} in common, started"
         f" {ms(comparison.median_skew_s)} ms apart (median), {ms(comparison.largest_skew_s)} ms"
         f" at most{how}"
     ]
@@ -92,34 +82,35 @@ def _origin(rank: RankTrace) -> str:
 
 
 def _ranks(ranks: Sequence[RankTrace], width: int) -> list[str]:
-    headings = ("rank", "window\nms", "compu-\ntation", "exposed\ncomm.", "exposed\nmemory", "idle")
-    table = _numbers(*headings, "communi-\ncation ms", "overlap")
-    for rank in ranks:
-        split = rank.split
-        parts = (
-            split.computation_s,
-            split.exposed_communication_s,
-            split.exposed_memory_s,
-            split.idle_s,
-        )
-        table.add_row(
-            str(rank.rank),
-            ms(split.window_s),
-            *(percent(part / split.window_s if split.window_s else None) for part in parts),
-            ms(split.communication_s),
-            percent(split.overlap),
-        )
-    return rendered(table, width)
+    titles = ("window ms", "compu\u00adtation", "exposed comm.", "exposed memory", "idle")
+    columns = (*words("rank"), *figures(*titles, "communi\u00adcation ms", "overlap"))
+    return table_lines(Table.of_texts(columns, map(_rank, ranks)), width)
+
+
+def _rank(rank: RankTrace) -> tuple[str, ...]:
+    split = rank.split
+    parts = (
+        split.computation_s,
+        split.exposed_communication_s,
+        split.exposed_memory_s,
+        split.idle_s,
+    )
+    return (
+        str(rank.rank),
+        ms(split.window_s),
+        *(percent(part / split.window_s if split.window_s else None) for part in parts),
+        ms(split.communication_s),
+        percent(split.overlap),
+    )
 
 
 def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
     for rank in ranks:
         if rank.hta is not None:
-            overlap = "–" if rank.hta.overlap is None else f"{rank.hta.overlap:.2%}"
             yield (
                 f"with HolisticTraceAnalysis's selection of events, rank {rank.rank}: computation"
                 f" {ms(rank.hta.computation_s)} ms, idle {ms(rank.hta.idle_s)} ms, other"
-                f" {ms(rank.hta.other_s)} ms, overlap {overlap}"
+                f" {ms(rank.hta.other_s)} ms, overlap {percent(rank.hta.overlap, 2)}"
             )
         if rank.dropped:
             yield f"{Path(rank.file).name}: {rank.dropped} events without a usable time left out"
@@ -134,34 +125,39 @@ def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
                 slowest[step.number] = rank.rank, step
     if not slowest:
         return []
-    table = _numbers("step", "slowest\nrank", "ms", "compu-\ntation", "communi-\ncation", "exposed")
+    columns = (
+        *words("step"),
+        *figures("slowest rank", "ms", "compu\u00adtation", "communi\u00adcation", "exposed"),
+    )
+    rows = []
     for number in sorted(slowest)[:_SHOWN]:
-        rank_number, step = slowest[number]
+        slow, step = slowest[number]
         times = (step.step_s, step.computation_s, step.communication_s)
-        table.add_row(
-            str(number),
-            str(rank_number),
-            *map(ms, (*times, step.exposed_communication_s)),
-        )
+        rows.append((str(number), str(slow), *map(ms, (*times, step.exposed_communication_s))))
+    lines = table_lines(Table.of_texts(columns, rows), width)
     more = len(slowest) - _SHOWN
-    return [*rendered(table, width), *([f"{more} more steps in --json"] if more > 0 else [])]
+    return [*lines, *([f"{counted(more, 'more step')} in --json"] if more > 0 else [])]
 
 
 def _kernels(analysis: TraceAnalysis, width: int) -> list[str]:
+    if not analysis.kernels:
+        return []
     on_cpu = all(rank.device == "CPU" for rank in analysis.ranks)
-    table = plain_table()
-    table.add_column(
-        "operator, by its own time" if on_cpu else "kernel",
-        no_wrap=True,
-        max_width=width - _FIGURES,
-    )
-    _add_numbers(table, "calls", "ms", "of the\nwindow")
+    title = "operator, by its own time" if on_cpu else "kernel"
     window = sum(rank.split.window_s for rank in analysis.ranks)
-    for kernel in analysis.kernels[:_SHOWN]:
-        share = percent(kernel.total_s / window if window else None)
-        name = kernel.name.removeprefix("void ")
-        table.add_row(name, f"{kernel.calls:,}", ms(kernel.total_s), share)
-    return rendered(table, width) if analysis.kernels else []
+    rows = tuple(_kernel(kernel, window, width - _FIGURES) for kernel in analysis.kernels[:_SHOWN])
+    columns = (*words(title), *figures("calls", "ms", "of the window"))
+    return table_lines(Table(columns=columns, rows=rows), width)
+
+
+def _kernel(kernel: KernelTotal, window: float, room: int) -> tuple[Cell, ...]:
+    name = kernel.name.removeprefix("void ")
+    shown = name if len(name) <= room else f"{name[: room - 1]}…"
+    share = percent(kernel.total_s / window if window else None)
+    return (
+        Cell(shown, kernel.name),  # two names may be cut alike
+        *map(Cell, (f"{kernel.calls:,}", ms(kernel.total_s), share)),
+    )
 
 
 def _counts(rank: int, counts: KernelCounts) -> str:
@@ -194,34 +190,24 @@ def _range(calls: Sequence[int]) -> str:
 def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str]:
     if not collectives:
         return []
-    table = plain_table()
-    for heading in ("collective", "type", "group"):
-        table.add_column(heading, overflow="fold")
-    _add_numbers(table, "ranks", "bytes", "calls", "ms", "exposed")
-    for one in collectives:
-        message = one.message
-        table.add_row(
-            message.kind,
-            message.dtype or "–",
-            message.group or "–",
-            "–" if message.group_size is None else str(message.group_size),
-            "–" if message.bytes is None else f"{message.bytes:,}",
+    columns = (
+        *words("collective", "type", "group"),
+        *figures("ranks", "bytes", "calls", "ms", "exposed"),
+    )
+    rows = [
+        (
+            one.message.kind,
+            one.message.dtype or ABSENT,
+            one.message.group or ABSENT,
+            ABSENT if one.message.group_size is None else str(one.message.group_size),
+            ABSENT if one.message.bytes is None else f"{one.message.bytes:,}",
             f"{one.calls:,}",
             ms(one.total_s),
             ms(one.exposed_s),
         )
-    return rendered(table, width)
-
-
-def _numbers(*headings: str) -> Any:
-    table = plain_table()
-    _add_numbers(table, *headings)
-    return table
-
-
-def _add_numbers(table: Any, *headings: str) -> None:
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        for one in collectives
+    ]
+    return table_lines(Table.of_texts(columns, rows), width)
 
 
 def ms(seconds: float) -> str:

@@ -140,14 +140,9 @@ def _more(change: WorkChange) -> str:
     return f"{_sign(number)}{abs(number):,}" if number else f"{change.after:,}"
 
 
-def _operation(change: WorkChange) -> str:
-    return f"{_more(change)} {change.what}"
-
-
-def _host_read(change: WorkChange) -> str:
+def _more_of(noun: str, change: WorkChange) -> str:
     number = abs(change.after - change.before) or change.after
-    noun = "host read" if number == 1 else "host reads"
-    return f"{_more(change)} {noun} by {change.what}"
+    return f"{_more(change)} {noun if number == 1 else f'{noun}s'}"
 
 
 def _collective(change: WorkChange) -> str:
@@ -170,28 +165,14 @@ def _from_to(change: WorkChange) -> str:
     return f"{change.what} {change.before:,} → {change.after:,}"
 
 
-def _calls(change: WorkChange) -> str:
-    number = abs(change.after - change.before)
-    return f"{_more(change)} {'call' if number == 1 else 'calls'} of {change.what}"
-
-
-def _autograd(change: WorkChange) -> str:
-    return f"{_more(change)} {change.what} in the autograd graph"
-
-
-def _compilation(change: WorkChange) -> str:
-    number = change.after - change.before
-    return f"{_sign(number)}{counted(abs(number), change.what)}"
-
-
-_sentences = {
-    "operation": _operation,
-    "host_read": _host_read,
+_sentences: dict[str, Callable[[WorkChange], str]] = {
+    "operation": lambda change: f"{_more(change)} {change.what}",
+    "host_read": lambda change: f"{_more_of('host read', change)} by {change.what}",
     "collective": _collective,
     "memory": _from_to,
-    "calls": _calls,
-    "autograd": _autograd,
-    "compilation": _compilation,
+    "calls": lambda change: f"{_more_of('call', change)} of {change.what}",
+    "autograd": lambda change: f"{_more(change)} {change.what} in the autograd graph",
+    "compilation": lambda change: _more_of(change.what, change),
     "model": _from_to,
 }
 

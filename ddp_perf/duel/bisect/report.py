@@ -14,7 +14,7 @@ from ddp_perf.duel.bisect.search import Level
 from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
 from ddp_perf.render.units import (
     ABSENT,
-    change_interval,
+    change_range,
     counted,
     describe_duration,
     percent_change,
@@ -120,7 +120,7 @@ def _commit_text(commit: Commit) -> str:
 
 
 def _ratio_text(level: Level) -> str:
-    return f"{percent_change(level.ratio)} ({change_interval(level.interval)})"
+    return f"{percent_change(level.ratio)} ({change_range(level.interval)})"
 
 
 def _duel(result: BisectResult) -> str:
@@ -193,7 +193,7 @@ def _row(commit: Commit, each: AskedCommit | None, chance: float | None) -> Iter
     if each is not None and each.failure is not None:
         yield "cannot be launched"
     else:
-        yield ABSENT if level is None else change_interval(level.interval)
+        yield ABSENT if level is None else change_range(level.interval)
     yield ABSENT if chance is None else _chance(chance)
 
 

@@ -10,7 +10,7 @@ from ddp_perf.core.metric import metric_title
 from ddp_perf.duel.environments.probes import EnvironmentCulprit, Probe, ProbeEffect
 from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Status, Table
-from ddp_perf.render.units import ABSENT, change_interval, counted, percent_change, short_percent
+from ddp_perf.render.units import ABSENT, change_range, counted, percent_change, short_percent
 
 _WIDEST = 60  # columns of the names in a row
 _COLUMNS = (
@@ -64,7 +64,7 @@ def _row(probe: Probe, every: int) -> Iterator[str]:
     yield _moved(probe, every)
     yield "does not run" if probe.failure is not None else probe.effect.value
     yield ABSENT if verdict is None or verdict.ratio is None else percent_change(verdict.ratio)
-    yield change_interval(None if verdict is None else verdict.interval)
+    yield change_range(None if verdict is None else verdict.interval)
     yield ABSENT if verdict is None else str(verdict.pairs)
 
 
@@ -86,7 +86,7 @@ def _blame(culprit: EnvironmentCulprit) -> str:
     after = f", after {' and '.join(culprit.known)}" if culprit.known else ""
     return (
         f"To blame: {names}{together}{along if culprit.along else ''}{after}:"
-        f" {change} ({change_interval(culprit.verdict.interval)})."
+        f" {change} ({change_range(culprit.verdict.interval)})."
     )
 
 

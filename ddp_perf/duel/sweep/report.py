@@ -11,7 +11,7 @@ from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
 from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table
 from ddp_perf.render.units import (
     ABSENT,
-    change_interval,
+    change_range,
     counted,
     describe_duration,
     milliseconds,
@@ -69,7 +69,7 @@ def _rows(result: SweepResult) -> Iterator[tuple[str, ...]]:
             one.name,
             _step(one.step_s),
             ABSENT if one.ratio is None else percent_change(one.ratio.ratio),
-            change_interval(None if one.ratio is None else one.ratio.interval),
+            change_range(None if one.ratio is None else one.ratio.interval),
             str(one.launches),
             _dropped(one, result),
             _chance(one.chance),

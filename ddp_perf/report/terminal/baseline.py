@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
-from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import (
-    ABSENT,
-    change_text,
-    counted,
-    milliseconds,
-    percent_change,
-    to_json,
-)
+from ddp_perf.render.model import CASE, Table, figures, words
+from ddp_perf.render.tables import wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import ABSENT, change_text, counted, milliseconds, percent_change
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
 from ddp_perf.stats.plausibility import TableAudit
 from ddp_perf.stats.stored_figures import CasesAudit
@@ -25,43 +20,36 @@ from ddp_perf.stats.stored_figures import CasesAudit
 # Baseline files as text: their content, their differences, and their acknowledgements.
 
 
+_FILES = (
+    *words("accelerator"),
+    *figures("cases", "sessions", "newest", "published figures", "acknow\u00adledged"),
+)
+_CASES = (CASE, *figures("sessions", "newest", "step ms", "since the first"))
+
+
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
     """Return a table with one row for each file."""
-    table = plain_table()
-    table.add_column("accelerator", overflow="fold")
-    for heading in ("cases", "sessions", "newest", "published\nfigures", "acknow-\nledged"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for baseline in baselines:
-        sessions = [session for case in baseline.cases.values() for session in case.sessions]
-        table.add_row(
-            baseline.accelerator,
-            str(len(baseline.cases)),
-            str(len(sessions)),
-            max((session.date[:10] for session in sessions), default=ABSENT),
-            str(sum(len(published.rows) for published in baseline.published)),
-            str(len(baseline.acknowledged)),
-        )
-    return "\n".join(rendered(table, width))
+    return "\n".join(table_lines(Table.of_texts(_FILES, map(_file, baselines)), width))
 
 
-def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
+def _file(baseline: Baseline) -> tuple[str, ...]:
+    sessions = [session for case in baseline.cases.values() for session in case.sessions]
+    return (
+        baseline.accelerator,
+        str(len(baseline.cases)),
+        str(len(sessions)),
+        max((session.date[:10] for session in sessions), default=ABSENT),
+        str(sum(len(published.rows) for published in baseline.published)),
+        str(len(baseline.acknowledged)),
+    )
+
+
+def show_text(baseline: Baseline, width: int) -> str:
     """Return a table with one row for each case.
 
     A row has the case's sessions, its level, and the change since the first session saved.
     """
-    table = plain_table()
-    table.add_column("case", overflow="fold")
-    for heading in ("sessions", "newest", "step ms", "since the\nfirst"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for case_id, case in cases.items():
-        level, first = case.level(STEP_TIME.name), case.first.get(STEP_TIME.name)
-        table.add_row(
-            case_id,
-            str(len(case.sessions)),
-            case.sessions[-1].date[:10] if case.sessions else ABSENT,
-            milliseconds(level) if level else ABSENT,
-            percent_change(level / first) if level and first else ABSENT,
-        )
+    cases = baseline.cases
     entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
     without = [case_id for case_id, case in cases.items() if case.sessions and not case.has_level]
     if without:
@@ -69,7 +57,19 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             f"no level of the step yet, only other metrics: {', '.join(without)};"
             " --save-baseline=append adds a session with a level"
         )
-    return "\n".join([*rendered(table, width), *wrapped(entries, width)])
+    table = Table.of_texts(_CASES, itertools.starmap(_row, cases.items()))
+    return "\n".join([*table_lines(table, width), *wrapped(entries, width)])
+
+
+def _row(case_id: str, case: CaseBaseline) -> tuple[str, ...]:
+    level, first = case.level(STEP_TIME.name), case.first.get(STEP_TIME.name)
+    return (
+        case_id,
+        str(len(case.sessions)),
+        case.sessions[-1].date[:10] if case.sessions else ABSENT,
+        milliseconds(level) if level else ABSENT,
+        percent_change(level / first) if level and first else ABSENT,
+    )
 
 
 def log_text(baselines: Sequence[Baseline], width: int) -> str:
@@ -141,7 +141,7 @@ def _worst_first(case: CaseDiff) -> tuple[float, str]:
     return -max((level.ratio for level in case.levels), default=0.0), case.case_id
 
 
-# The findings of an audit of baseline files, as text and as JSON.
+# The findings of an audit of baseline files.
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,31 +156,26 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return of_tables + sum(len(audit.contradictions) for audit in self.measured)
 
 
-def audit_text(audit: Audit) -> str:
-    """Return each table with its source and its contradictions, then the measured cases of each
-    file.
-    """
-    lines = _of_tables(audit.tables)
-    for measured in audit.measured:
-        lines.append(f"{measured.file}: {counted(measured.cases, 'measured case')}")
-        lines += [f"  {found}" for found in measured.contradictions]
+def audit_text(audit: Audit, width: int) -> str:
+    """Return each table and the measured cases of each file, with what contradicts itself."""
+    of_tables = [(_table_title(one), one.contradictions) for one in audit.tables]
+    of_cases = [
+        (f"{one.file}: {counted(one.cases, 'measured case')}", one.contradictions)
+        for one in audit.measured
+    ]
+    lines = [
+        line
+        for title, contradictions in (*of_tables, *of_cases)
+        for line in (title, *(f"  {found}" for found in contradictions))
+    ]
     rows = sum(len(table.table.rows) for table in audit.tables)
     cases = sum(measured.cases for measured in audit.measured)
     counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
     total = ", ".join(itertools.starmap(counted, counts))
-    return "\n".join([*lines, f"{total}: {counted(audit.contradictions, 'contradiction')}"])
+    lines.append(f"{total}: {counted(audit.contradictions, 'contradiction')}")
+    return "\n".join(wrapped(lines, width))
 
 
-def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
-    lines = []
-    for audit in audits:
-        table = audit.table
-        kind = "modelled" if table.modelled else "published"
-        lines.append(f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})")
-        lines += [f"  {found}" for found in audit.contradictions]
-    return lines
-
-
-def audit_json(audit: Audit) -> str:
-    """Return the audit, field by field."""
-    return to_json(audit)
+def _table_title(audit: TableAudit) -> str:
+    table, kind = audit.table, "modelled" if audit.table.modelled else "published"
+    return f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})"

@@ -6,16 +6,19 @@ import itertools
 import shlex
 from collections.abc import Iterator, Set
 from pathlib import PurePath
+from typing import Any
 
 import msgspec
-import rich.table
 
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation, Outcome
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, short_number, to_json
+from ddp_perf.render.model import CASE, Table, figures, words
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import short_percent, with_interval
+from ddp_perf.report.terminal.judged_series import incomplete_line
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.scaling.machines import (
@@ -32,7 +35,6 @@ from ddp_perf.session.compare_sessions import (
     SessionComparison,
 )
 from ddp_perf.session.result import Conclusion
-from ddp_perf.stats.interval import Estimate
 from ddp_perf.stats.share import CONFIDENCE
 
 # The comparison of results files, as text and as JSON.
@@ -64,15 +66,11 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     explanations: dict[str, Explanation]  # by case id
 
 
-def comparison_json(comparison: SessionComparison) -> str:
-    """Return the figures of a comparison."""
-    sessions = [session for _, session in _sessions(comparison)]
-    file = ComparisonFile(
+def comparison_file(comparison: SessionComparison) -> ComparisonFile:
+    """Return the figures of a comparison for programs."""
+    return ComparisonFile(
+        **_files_of(comparison.old, comparison.new),
         conclusion=comparison.conclusion,
-        old=tuple(session.name for session in comparison.old.sessions),
-        new=tuple(session.name for session in comparison.new.sessions),
-        incomplete=tuple(session.name for session in sessions if not session.complete),
-        injected={session.name: injections_of(session) for session in sessions},
         changed=comparison.changed,
         false_alarm_rate=FALSE_ALARM_RATE,
         alpha=comparison.alpha,
@@ -85,18 +83,11 @@ def comparison_json(comparison: SessionComparison) -> str:
             for case_id, why in suite.explanations.items()
         },
     )
-    return to_json(file)
 
 
 def comparison_text(comparison: SessionComparison, width: int) -> str:
     """Return the tables, and every reason why the comparison did not pass."""
-    sessions = list(_sessions(comparison))
-    lines = [describe_session(label, session) for label, session in sessions]
-    lines += [
-        f"{session.name} is incomplete: it was written while its session was still running"
-        for _, session in sessions
-        if not session.complete
-    ]
+    lines = _session_lines(comparison.old, comparison.new)
     if comparison.changed:
         lines.append(f"changed: {', '.join(comparison.changed)}")
     for suite in comparison.judged:
@@ -113,12 +104,9 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
 
 def _conclusion(comparison: SessionComparison) -> str:
     """Return the conclusion. A session always passes against itself, so such a PASS is marked."""
-    text = comparison.conclusion.value
-    if comparison.conclusion is not Conclusion.PASS or not comparison.same_session:
-        return text
-    if len(comparison.old.sessions) == len(comparison.new.sessions) == 1:
-        return f"{text}, but both are the same session"
-    return f"{text}, but a session is on both sides"
+    passed = comparison.conclusion is Conclusion.PASS
+    mark = ", but a session is on both sides" if passed and comparison.same_session else ""
+    return f"{comparison.conclusion.value}{mark}"
 
 
 def _remarks(comparison: SessionComparison) -> Iterator[str]:
@@ -162,7 +150,8 @@ def _more_sessions(comparison: SessionComparison) -> str:
     if fewest >= _ENOUGH:
         return "sessions differ too much: use a quieter machine, or raise the tolerance"
     wanted = _SECOND if fewest < _SECOND else _ENOUGH
-    compared = {session.name for _, session in _sessions(comparison)}
+    both = (*comparison.old.sessions, *comparison.new.sessions)
+    compared = {session.name for session in both}
     old = _files(comparison.old, wanted, taken=compared)
     new = _files(comparison.new, wanted, taken=compared.union(old))
     return (
@@ -182,27 +171,44 @@ def _files(side: ComparedSide, wanted: int, *, taken: Set[str]) -> list[str]:
     return [*names, *itertools.islice(free, max(0, wanted - len(names)))]
 
 
-def _sessions(comparison: SessionComparison) -> Iterator[tuple[str, ComparedSession]]:
-    """Yield each session with the letter of its side, the older side first."""
-    for label, side in (("A", comparison.old), ("B", comparison.new)):
-        for session in side.sessions:
-            yield label, session
+# The sessions of both sides, of one machine or of two.
 
 
-def describe_session(label: str, session: ComparedSession) -> str:
-    """Return the line of a session: its side, file, date and commit, and what slowed it."""
+def _files_of(old: ComparedSide, new: ComparedSide) -> dict[str, Any]:
+    """Return what a file for programs says of the sessions."""
+    sessions = (*old.sessions, *new.sessions)
+    return {
+        "old": tuple(session.name for session in old.sessions),
+        "new": tuple(session.name for session in new.sessions),
+        "incomplete": tuple(session.name for session in sessions if not session.complete),
+        "injected": {session.name: _injections(session) for session in sessions},
+    }
+
+
+def _session_lines(old: ComparedSide, new: ComparedSide) -> list[str]:
+    """Return a line for each session, the older side first, and for each incomplete file."""
+    lines = [
+        _session(label, session)
+        for label, side in (("A", old), ("B", new))
+        for session in side.sessions
+    ]
+    incomplete = [one.name for one in (*old.sessions, *new.sessions) if not one.complete]
+    return [*lines, *map(incomplete_line, incomplete)]
+
+
+def _session(label: str, session: ComparedSession) -> str:
+    """Return the side of a session, its file, date and commit, and what slowed it."""
     if not session.suites:
         return f"{label}: {session.name} (nothing was measured)"
     first = session.suites[0]
     commit = first.environment.commit or "unknown"
     text = f"{label}: {session.name} ({first.date[:16]}, commit {commit})"
-    if injections := injections_of(session):
+    if injections := _injections(session):
         text += f", slowed on purpose: {', '.join(injections)}"
     return text
 
 
-def injections_of(session: ComparedSession) -> list[str]:
-    """Return the slow-downs that were injected into a session, sorted."""
+def _injections(session: ComparedSession) -> list[str]:
     return sorted({injection for suite in session.suites for injection in suite.injections})
 
 
@@ -234,103 +240,76 @@ class MachinesFile(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, str]
 
 
-def machines_json(found: MachinesSideBySide) -> str:
-    """Return the figures of both machines."""
-    sessions = (*found.old.sessions, *found.new.sessions)
-    file = MachinesFile(
-        old=tuple(session.name for session in found.old.sessions),
-        new=tuple(session.name for session in found.new.sessions),
-        incomplete=tuple(session.name for session in sessions if not session.complete),
-        injected={session.name: injections_of(session) for session in sessions},
+def machines_file(found: MachinesSideBySide) -> MachinesFile:
+    """Return the figures of both machines for programs."""
+    return MachinesFile(
+        **_files_of(found.old, found.new),
         differences=found.differences,
         cases=found.cases,
         links=found.links,
         left_out=found.left_out,
     )
-    return to_json(file)
 
 
 def machines_text(found: MachinesSideBySide, width: int) -> str:
     """Return the tables of cases and links, what is published, and why there is no verdict."""
     width = max(width, NARROWEST)
-    lines = [
-        describe_session(label, session)
-        for label, side in (("A", found.old), ("B", found.new))
-        for session in side.sessions
-    ]
+    lines = _session_lines(found.old, found.new)
     lines += wrapped([f"two machines: {', '.join(found.differences)}"], width)
-    if found.cases:
-        lines += ["", *rendered(_cases_table(found), width)]
-    if found.links:
-        lines += ["", *rendered(_links_table(found), width)]
+    for table in (_cases_table(found), _links_table(found)):
+        if table.rows:
+            lines += ["", *table_lines(table, width)]
     notes = [*_notes(found), *dict.fromkeys(_published_lines(found))]
     lines += ["", *wrapped(notes, width)]
     return "\n".join([*lines, "B against A: NO VERDICT: two machines"])
 
 
-def _cases_table(found: MachinesSideBySide) -> rich.table.Table:
-    table = plain_table()
-    table.add_column("case", overflow="fold")
-    table.add_column("figure", no_wrap=True)
-    for heading in ("A", "B", "B ÷ A"):
-        table.add_column(heading, justify="right")
-    names = short_names(pair.case_id for pair in found.cases)
-    for pair in found.cases:
-        name = names[pair.case_id]
-        for figure, (title, factor) in _TITLES.items():
-            if (values := pair.figures.get(figure)) is None:
-                continue
-            table.add_row(
-                name,
-                title.format(unit=pair.unit),
-                _cell(values.old, factor),
-                _cell(values.new, factor),
-                _cell(values.ratio, 1),
-            )
-            name = ""
-    return table
-
-
-def _links_table(found: MachinesSideBySide) -> rich.table.Table:
-    table = plain_table()
-    table.add_column("link (ring model,\nfitted)", overflow="fold")
-    table.add_column("figure", no_wrap=True)
-    for heading in ("A", "B"):
-        table.add_column(heading, justify="right")
-    for link in found.links:
-        name = f"{link.name} ({link.confidence:.0%})"
-        table.add_row(
-            name, "latency, µs", _cell(link.latency_s.old, 1e6), _cell(link.latency_s.new, 1e6)
+def _cases_table(found: MachinesSideBySide) -> Table:
+    columns = (CASE, *words("figure"), *figures("A", "B", "B ÷ A"))
+    rows = (
+        (
+            pair.case_id,
+            title.format(unit=pair.unit),
+            with_interval(values.old, factor),
+            with_interval(values.new, factor),
+            with_interval(values.ratio),
         )
-        rate = link.bytes_per_s
-        table.add_row("", "GB/s", _cell(rate.old, 1e-9), _cell(rate.new, 1e-9))
-    return table
+        for pair in found.cases
+        for figure, (title, factor) in _TITLES.items()
+        if (values := pair.figures.get(figure)) is not None
+    )
+    return msgspec.structs.replace(Table.of_texts(columns, rows), of_cases=True)
 
 
-def _cell(estimate: Estimate | None, factor: float) -> str:
-    """Write a figure with its interval in parentheses."""
-    if estimate is None:
-        return ABSENT
-    text = short_number(factor * estimate.value)
-    if estimate.low is None or estimate.high is None:
-        return text
-    low, high = (short_number(factor * end) for end in (estimate.low, estimate.high))
-    return f"{text} ({low}–{high})"
+def _links_table(found: MachinesSideBySide) -> Table:
+    rows = (
+        (
+            f"{link.name} ({short_percent(link.confidence)})",
+            title,
+            with_interval(values.old, factor),
+            with_interval(values.new, factor),
+        )
+        for link in found.links
+        for title, values, factor in (
+            ("latency, µs", link.latency_s, 1e6),
+            ("bandwidth, GB/s", link.bytes_per_s, 1e-9),
+        )
+    )
+    return Table.of_texts((*words("link", "figure"), *figures("A", "B")), rows)
 
 
 def _notes(found: MachinesSideBySide) -> Iterator[str]:
-    sides = (found.old, found.new)
-    for session in (session for side in sides for session in side.sessions):
-        if not session.complete:
-            yield f"{session.name} is incomplete: its session was still running"
     for pair in found.cases:
         for why in pair.disturbed:
             yield f"DISTURBED: {pair.case_id}: {why}"
     for case_id, why in found.left_out.items():
         yield f"NOT COMPARED: {case_id}: {why}"
-    unit = "launches" if any(len(side.sessions) == 1 for side in sides) else "sessions"
-    beyond = "; how sessions differ is not in them" if unit == "launches" else ""
-    yield f"means with {CONFIDENCE:.0%} intervals of the {unit}{beyond}"
+    if found.links:
+        yield "latency and bandwidth of a link are fitted by the ring model"
+    beyond = "sessions"
+    if any(len(side.sessions) == 1 for side in (found.old, found.new)):
+        beyond = "launches; how sessions differ is not in them"
+    yield f"means with {short_percent(CONFIDENCE)} intervals of the {beyond}"
 
 
 def _published_lines(found: MachinesSideBySide) -> Iterator[str]:
@@ -340,11 +319,12 @@ def _published_lines(found: MachinesSideBySide) -> Iterator[str]:
 
 
 def _published_line(pair: CasePair, one: PublishedEfficiency) -> str:
-    figures = " to ".join(f"{efficiency:.0%}" for efficiency in one.efficiency)
+    figures = " to ".join(map(short_percent, one.efficiency))
     measured = pair.figures.get("efficiency")
     here = None if measured is None else measured.old if one.side == "A" else measured.new
+    shown = with_interval(here, 100, "%")
     kind = "expected" if one.modelled else "published"
     return (
-        f"{kind} for {one.side}, {pair.case_id}: efficiency {figures}; here {_cell(here, 100)} %"
+        f"{kind} for {one.side}, {pair.case_id}: efficiency {figures}; here {shown}"
         f" ({one.hardware}; {one.document}: {one.where})"
     )

@@ -9,13 +9,22 @@ import msgspec
 from ddp_perf.core.case import Tier
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.render.units import ABSENT, counted, to_json
+from ddp_perf.render.model import Table, figures, words
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import ABSENT, counted
 from ddp_perf.system.checks import Spoiler, clock_advice, gpu_spoilers, host_spoilers, is_busy
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import mismatch
 from ddp_perf.system.host.host import HostState
 
 _GIB = 2**30
+_GPU_COLUMNS = (
+    *words("cuda", "model"),
+    *figures("memory GiB", "power limit W", "SM clock MHz", "PCIe"),
+    *words("persis\u00adtent", "ECC"),
+    *figures("°C", "W now"),
+)
 _LEGEND = (
     "NV#: number of NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
     " node; SYS: between NUMA nodes"
@@ -80,19 +89,23 @@ def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
         yield Spoiler(what=what, remedy=remedy)
 
 
-def diagnosis_text(diagnosis: Diagnosis) -> str:
+def diagnosis_text(diagnosis: Diagnosis, width: int) -> str:
     """Return the tables, what can be gated, and what would spoil a measurement."""
+    width = max(width, NARROWEST)
     host, machine = diagnosis.host, diagnosis.machine
     lines = [f"host     {host.name}: {host.cpu}, cores {_ranges(host.cores)}"]
     if diagnosis.runtime is not None:
-        lines.append(f"torch    {_versions(diagnosis.runtime, machine)}")
+        lines += wrapped([f"torch    {_versions(diagnosis.runtime, machine)}"], width)
     if machine.gpus:
         mask = diagnosis.cuda_visible_devices
         lines.append(f"visible  CUDA_VISIBLE_DEVICES={'unset' if mask is None else mask}")
-        lines += ["", *_columns(_gpu_rows(machine.gpus, diagnosis.health))]
+        lines += ["", *table_lines(_gpu_table(machine.gpus, diagnosis.health), width)]
     if len(machine.gpus) > 1:
-        lines += ["", *_columns(topology_rows(machine)), _LEGEND]
-    lines += ["", "can gate", *(f"  {ability}" for ability in diagnosis.abilities)]
+        titles, *rows = topology_rows(machine)
+        topology = table_lines(Table.of_texts(words(*titles), rows), width)
+        lines += ["", *topology, *wrapped([_LEGEND], width)]
+    gates = wrapped([f"  {ability}" for ability in diagnosis.abilities], width)
+    lines += ["", "can gate", *gates]
     if (advice := clock_advice(machine)) is not None:
         lines += ["", "for more repeatable figures", f"  {advice}"]
     if diagnosis.spoilers:
@@ -117,11 +130,6 @@ def health_command(gpus: int) -> str:
     return f'pytest -m gpu -k "{tests}" -o ddp_configs=bench_configs/health'
 
 
-def diagnosis_json(diagnosis: Diagnosis) -> str:
-    """Return the diagnosis, field by field."""
-    return to_json(diagnosis)
-
-
 def topology_rows(machine: GpuMachine) -> list[list[str]]:
     """Return the matrix of ``nvidia-smi topo -m``, in the order in which ranks take the GPUs."""
     names = [f"GPU{gpu.index}" for gpu in machine.gpus]
@@ -132,40 +140,35 @@ def topology_rows(machine: GpuMachine) -> list[list[str]]:
     return rows
 
 
-def _gpu_rows(gpus: Sequence[Gpu], health: Sequence[GpuHealth]) -> list[list[str]]:
+def _gpu_table(gpus: Sequence[Gpu], health: Sequence[GpuHealth]) -> Table:
     now = {one.uuid: one for one in health}
-    rows = [
-        ["", "model", "memory", "power limit", "SM clock", "PCIe", "persistent", "ECC", "now"],
-    ]
-    for rank, gpu in enumerate(gpus):
-        rows.append(
-            [
-                f"cuda:{rank}",
-                gpu.name,
-                _or_dash(gpu.memory and f"{gpu.memory / _GIB:.0f} GiB"),
-                _of_most(gpu.power_limit_w, gpu.power_default_w, "W"),
-                _of_most(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"),
-                _pcie(gpu),
-                _on_or_off(gpu.persistence),
-                _on_or_off(gpu.ecc),
-                _now(now.get(gpu.uuid, GpuHealth(uuid=gpu.uuid))),
-            ]
+    rows = (
+        (
+            str(rank),
+            gpu.name,
+            _or_dash(gpu.memory and f"{gpu.memory / _GIB:.0f}"),
+            _of_most(gpu.power_limit_w, gpu.power_default_w),
+            _of_most(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+            _pcie(gpu),
+            _on_or_off(gpu.persistence),
+            _on_or_off(gpu.ecc),
+            *_now(now.get(gpu.uuid, GpuHealth(uuid=gpu.uuid))),
         )
-    return rows
+        for rank, gpu in enumerate(gpus)
+    )
+    return Table.of_texts(_GPU_COLUMNS, rows)
 
 
-def _now(health: GpuHealth) -> str:
-    figures = [
-        None if health.temperature_c is None else f"{health.temperature_c} °C",
-        None if health.power_w is None else f"{health.power_w:.0f} W",
-    ]
-    return " ".join(filter(None, figures)) or ABSENT
+def _now(health: GpuHealth) -> tuple[str, str]:
+    """Return the present temperature and power."""
+    power = None if health.power_w is None else f"{health.power_w:.0f}"
+    return _or_dash(health.temperature_c), _or_dash(power)
 
 
-def _of_most(value: float | None, most: float | None, unit: str) -> str:
+def _of_most(value: float | None, most: float | None) -> str:
     if value is None:
         return ABSENT
-    return f"{value:.0f} {unit}" if most is None else f"{value:.0f}/{most:.0f} {unit}"
+    return f"{value:.0f}" if most is None else f"{value:.0f}/{most:.0f}"
 
 
 def _pcie(gpu: Gpu) -> str:
@@ -185,15 +188,6 @@ def _versions(runtime: Runtime, machine: GpuMachine) -> str:
     }
     known = [f"{name} {version}" for name, version in versions.items() if version]
     return ", ".join([runtime.torch, *known])
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format the rows as columns, aligned to the left, with two blanks between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _ranges(numbers: Sequence[int]) -> str:

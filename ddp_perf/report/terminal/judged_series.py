@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import msgspec
 
@@ -12,15 +11,16 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Explanation, Outcome
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered
-from ddp_perf.render.units import counted, to_json
+from ddp_perf.render.model import Table, words
+from ddp_perf.render.tables import NARROWEST
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import counted
 from ddp_perf.report.status import worst
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.judge_results import JudgedSeries, RecordedSession
 from ddp_perf.session.result import Conclusion
 
 SCHEMA_VERSION = 1
-_WIDEST = 30  # characters of a column beside the worst verdict
 
 
 class SessionVerdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,34 +50,29 @@ class SeriesFile(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionVerdicts, ...]  # oldest first
 
 
-def series_json(series: JudgedSeries) -> str:
-    """Return every finding of every session."""
-    return to_json(
-        SeriesFile(
-            conclusion=series.conclusion,
-            sessions=tuple(map(_verdicts, series.sessions)),
-        )
-    )
-
-
-def series_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``ddp-perf judge --json``."""
-    return msgspec.json.schema(SeriesFile)
+def series_file(series: JudgedSeries) -> SeriesFile:
+    """Return every finding of every session for programs."""
+    return SeriesFile(conclusion=series.conclusion, sessions=tuple(map(_verdicts, series.sessions)))
 
 
 def series_text(series: JudgedSeries, width: int) -> str:
     """Return one line for each session, the newest one in full, and the next command."""
-    lines = _overview(series, max(width, NARROWEST))
-    lines += [
-        f"{file} is incomplete: it was written while its session was still running"
-        for file in dict.fromkeys(one.file for one in series.sessions if not one.complete)
-    ]
+    rows = [(_when(one), one.result.suite, _counts(one), _worst(one)) for one in series.sessions]
+    columns = words("session", "suite", "verdicts", "worst")
+    lines = table_lines(Table.of_texts(columns, rows), max(width, NARROWEST)) if rows else []
+    incomplete = dict.fromkeys(one.file for one in series.sessions if not one.complete)
+    lines += map(incomplete_line, incomplete)
     for session in series.newest:
         title = f"{headline(session.result)}, {_when(session)} ({session.file})"
         lines += ["", title, suite_table(session.result, width)]
         lines += [f"FAILED: {failure}" for failure in session.failed]
     lines += ["", f"{counted(len(series.sessions), 'session')}: {series.conclusion.value}"]
     return "\n".join([*lines, *_next(series)])
+
+
+def incomplete_line(file: str) -> str:
+    """Return that a file may lack cases."""
+    return f"{file} is incomplete: it was written while its session was still running"
 
 
 def _verdicts(session: RecordedSession) -> SessionVerdicts:
@@ -100,27 +95,6 @@ def _verdicts(session: RecordedSession) -> SessionVerdicts:
     )
 
 
-def _overview(series: JudgedSeries, width: int) -> list[str]:
-    """Return a table with a line for each session; the worst verdict is cut at the width."""
-    if not series.sessions:
-        return []
-    rows = [
-        (_when(session), session.result.suite, _counts(session), _worst(session))
-        for session in series.sessions
-    ]
-    table = plain_table()
-    left = width
-    *beside, _ = zip(*rows, strict=True)
-    for heading, cells in zip(("session", "suite", "verdicts"), beside, strict=True):
-        widest = min(max(map(len, (heading, *cells))), _WIDEST)
-        table.add_column(heading, width=widest)
-        left -= widest + len("  ")
-    table.add_column("worst", width=max(left, _WIDEST // 2), no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*row)
-    return rendered(table, width)
-
-
 def _when(session: RecordedSession) -> str:
     return session.result.date[:16].replace("T", " ")
 
@@ -136,14 +110,13 @@ def _counts(session: RecordedSession) -> str:
 
 
 def _worst(session: RecordedSession) -> str:
-    """Return the worst verdict with its reason, unless all passed."""
+    """Return the worst verdict, unless all passed."""
     if session.failed:
-        return str(session.failed[0])
+        return f"FAILED: {session.failed[0].case_id}"
     if not session.result.findings or session.conclusion is Conclusion.PASS:
         return ""
     finding = worst(session.result, session.result.findings)
-    what = f"{finding.verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"
-    return f"{what}: {finding.verdict.reason}"
+    return f"{finding.verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"
 
 
 def _next(series: JudgedSeries) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
-import rich.table
 import yaml
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.strategy import DdpOptions, changed_options
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
-from ddp_perf.render.units import ABSENT, counted, short_number, to_json
+from ddp_perf.render.model import Table, figures, words
+from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.units import ABSENT, counted, short_number, with_interval
 from ddp_perf.scaling.advice.choice import (
     DOCUMENT,
     MASSIVE,
@@ -114,15 +114,10 @@ class AdviceFile(msgspec.Struct, frozen=True, kw_only=True):
     suite: str  # YAML: the suite file that measures the recommended plan; empty: nothing fits
 
 
-def advice_json(found: Recommendation) -> str:
-    """Return the advice as JSON."""
+def advice_file(found: Recommendation) -> AdviceFile:
+    """Return the advice for programs."""
     suite = suite_fragment(found, found.plan) if found.plan is not None else ""
-    return to_json(AdviceFile(recommendation=found, suite=suite))
-
-
-def advice_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the advice."""
-    return msgspec.json.schema(AdviceFile)
+    return AdviceFile(recommendation=found, suite=suite)
 
 
 def advice_text(found: Recommendation, width: int) -> str:
@@ -141,7 +136,7 @@ def advice_text(found: Recommendation, width: int) -> str:
         width,
     )
     lines += ["", *wrapped(list(_recommended(found)), width)]
-    lines += ["", *rendered(_table(found), width)]
+    lines += ["", *table_lines(_table(found), width)]
     lines += wrapped(list(_notes(found)), width)
     if found.plan is not None:
         lines += ["", suite_fragment(found, found.plan)]
@@ -170,10 +165,10 @@ def _recommended(found: Recommendation) -> Iterator[str]:
         yield "step        not modelled: the host's optimizer is not measured"
         return
     step, efficiency = chosen.time.step_s, chosen.time.efficiency
-    yield f"step        {_band(step, 1e3)} ms (modelled)"
-    yield f"efficiency  {_band(efficiency, 100)} % (modelled)"
+    yield f"step        {with_interval(step, 1e3, 'ms')} (modelled)"
+    yield f"efficiency  {with_interval(efficiency, 100, '%')} (modelled)"
     overhead = Band(value=1 - efficiency.value, low=1 - efficiency.high, high=1 - efficiency.low)
-    yield f"overhead    {_band(overhead, 100)} % of a step (modelled)"
+    yield f"overhead    {with_interval(overhead, 100, '%')} of a step (modelled)"
 
 
 def _memory_text(memory: RankMemory) -> str:
@@ -182,17 +177,15 @@ def _memory_text(memory: RankMemory) -> str:
     return f"{short_number(memory.peak / _GIGA)} GB ({sum_text(memory)}{unknown}{host})"
 
 
-def _table(found: Recommendation) -> rich.table.Table:
-    table = plain_table()
-    table.add_column("candidate\n", overflow="fold")
-    for heading in ("batch\n", "memory\nGB", "step\nms", "effi-\ncy %", "through-\nput, %"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("reason\n", overflow="fold")
-    for candidate in found.candidates:
-        table.add_row(
-            candidate.plan.title, *_cells(candidate), candidate.rejection or "RECOMMENDED"
-        )
-    return table
+def _table(found: Recommendation) -> Table:
+    titles = ("batch", "memory GB", "step ms", "effi\u00adciency %", "through\u00adput, %")
+    return Table.of_texts(
+        (*words("candidate"), *figures(*titles), *words("reason")),
+        (
+            (one.plan.title, *_cells(one), one.rejection or "RECOMMENDED")
+            for one in found.candidates
+        ),
+    )
 
 
 def _cells(candidate: Candidate) -> list[str]:
@@ -249,8 +242,3 @@ def _document(found: Recommendation) -> Iterator[str]:
         yield from (f"Differs in {one}." for one in found.differences)
         if not found.differences:
             yield "The models agree with it."
-
-
-def _band(band: Band, factor: float) -> str:
-    value, low, high = (short_number(factor * end) for end in (band.value, band.low, band.high))
-    return f"{value} ({low}–{high})"

@@ -92,6 +92,8 @@ def test_measured_figures_are_compared_with_each_other(tmp_path, monkeypatch):
 
     assert done.exit_code == 1
     assert "baselines/x9.json: 2 measured cases\n" in done.stdout
-    assert "step ÷ ideal step 1.5 is stated, 1.2 follows from step time" in done.stdout
+    assert "step ÷ ideal step 1.5 is stated, 1.2 follows from step time" in " ".join(
+        done.stdout.split()
+    )
     (measured,) = json.loads(run("--json").stdout)["measured"]
     assert {found["case_id"] for found in measured["contradictions"]} == {two.id}

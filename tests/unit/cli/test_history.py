@@ -71,7 +71,7 @@ def test_history_without_a_case_shows_all_cases(append):
     done = run("history")
 
     assert done.exit_code == 0, done.output
-    assert [line.split()[0] for line in done.stdout.splitlines()[3:5]] == ["another", CASE.id]
+    assert [line.split()[0] for line in done.stdout.splitlines()[4:6]] == ["another", CASE.id]
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -100,6 +100,7 @@ def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
     append(stepped(), accelerator_key="h200", host="gpu")
 
     assert run("history", CASE.id).stdout.count("step time") == 2
+    assert f"h200: {CASE.id}" in " ".join(run("history").stdout.split())
     done = run("history", CASE.id, "--plot", "plot.png")
     assert done.exit_code == 4
     assert "measured on cpu-some-2c-host, h200" in done.stderr
@@ -131,11 +132,9 @@ def test_a_file_is_imported_once(results):
     ("change", "says"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"schema_version":1', '"schema_version":9'), "is 9, this"),
-        (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
         (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
     ],
-    ids=["truncated", "other version", "NaN", "negative"],
+    ids=["truncated", "negative"],
 )
 def test_a_bad_results_file_is_refused_by_name_and_nothing_is_stored(results, change, says):
     text = results.read_text()

@@ -61,14 +61,6 @@ def test_measured_strong_scaling_is_predicted(tmp_path):
     assert step["throughput"]["value"] == pytest.approx(32 / step["step_s"]["value"])
 
 
-@pytest.mark.slow
-def test_published_strong_scaling_is_predicted():
-    done = run(BASELINES / "v100-sxm3-32gb.json", "--only", "ncf-fp32", "--fit", "1,8")
-
-    assert done.exit_code == 0, done.output
-    assert "strong scaling of one batch" in done.stdout
-
-
 @pytest.fixture
 def results(tmp_path):
     """A results file of one, two and four ranks."""

@@ -339,14 +339,6 @@ def test_an_output_that_is_a_file_is_refused(selftest):
     assert "cannot be written" in refused(selftest("--output", "taken"), selftest)
 
 
-def test_the_help_lists_options_and_exit_codes(selftest):
-    done = selftest("--help")
-
-    assert done.exit_code == 0
-    for text in ("--budget TIME", "--output DIR", "0  this machine can gate", "75  undecided"):
-        assert text in done.stdout
-
-
 def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_launch(selftest):
     machine = msgspec.structs.replace(make_gpu_machine("Tesla T4", "Tesla T4"), cuda_driver="11.4")
     selftest.capacity = make_capacity(machine)

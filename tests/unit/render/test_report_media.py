@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.render.markdown import MOST, SIGNS, markdown_escaped, report_markdown
-from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
+from ddp_perf.render.model import (
+    Cell,
+    Column,
+    NextStep,
+    Note,
+    Report,
+    Section,
+    Status,
+    Table,
+    figures,
+)
+from ddp_perf.render.model import words as of_words
 from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text, table_lines
 from tests.builders import HOSTILE
@@ -74,6 +85,23 @@ def test_a_terminal_shows_every_row_once_within_its_width(table, width):
         assert f"{name.text} {verdict.text} {number.text}" in text or verdict.text.count(" ")
         assert any(line.split()[0] == name.text for line in lines if line.split())
     assert "hidden" not in text
+
+
+@pytest.mark.parametrize("width", [80, 58, 48], ids=["beside", "broken", "above"])
+def test_words_get_the_room_that_figures_leave(width, file_regression):
+    """A first cell breaks at its blanks. If it has no room, it is above the others."""
+    columns = (*of_words("candidate"), *figures("step ms", "effi\u00adciency"), *of_words("reason"))
+    reason = "time not modelled; for what fits nowhere else"
+    rows = [
+        ("DDP", "31.1", "89", "RECOMMENDED"),
+        ("FSDP ZeRO-3 offload + checkpointing", "–", "–", reason),
+        (f"mlp-ddp-fp32-ws2-{'b' * 9}", "1,234.50", "75", ""),
+        (f"mlp-ddp-fp32-ws2-{'b' * 9}", "1,234.50", "75", "another batch"),
+    ]
+
+    text = "\n".join(table_lines(Table.of_texts(columns, rows), width))
+    assert max(map(len, text.splitlines())) <= width
+    file_regression.check(text, extension=".txt", encoding="utf-8")
 
 
 @given(reports())

@@ -5,6 +5,7 @@ import pytest
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import (
     at_most_percent,
+    change_range,
     change_text,
     counted,
     describe_duration,
@@ -18,7 +19,9 @@ from ddp_perf.render.units import (
     short_number,
     short_percent,
     to_json,
+    with_interval,
 )
+from ddp_perf.stats.interval import Estimate
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,13 @@ def test_short_percent_has_three_significant_digits():
 )
 def test_a_bound_is_rounded_up(share, text):
     assert at_most_percent(share) == text
+
+
+def test_a_figure_has_its_interval_if_its_spread_is_known():
+    assert with_interval(Estimate.within(2e-5, (1.8e-5, 2.2e-5)), 1e6, "µs") == "20 µs (18–22)"
+    assert with_interval(Estimate(value=0.5)) == "0.5"
+    assert with_interval(None, 100, "%") == "–"
+    assert change_range((0.95, 1.1)) == "-5.0 to +10.0 %"
 
 
 def test_percent_change_has_a_sign():
