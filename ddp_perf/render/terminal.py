@@ -5,7 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ddp_perf.render.model import SOFT_HYPHEN, Note, Report, Section, Table, limited, shows
+from ddp_perf.render.model import (
+    SOFT_HYPHEN,
+    NextStep,
+    Note,
+    Report,
+    Section,
+    Table,
+    limited,
+    shows,
+)
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import counted
 
@@ -21,20 +30,20 @@ def report_text(report: Report, width: int) -> str:
     No line is wider than ``width``, or 80 columns, but commands and what was printed.
     """
     width = max(width, NARROWEST)
-    lines = wrapped(_texts(report.about), width)
-    lines += wrapped([report.headline, *filter(None, [report.ended])], width)
-    if report.table.rows:
-        lines += ["", *table_lines(report.table, width), ""]
-    lines += wrapped(_texts(report.notes), width)
-    for section in report.sections:
-        if section.media == "all":
-            page = f"{report.page} ({report.option})"
-            lines += ["", *_section(section, page, width)]
-    lines += ["", *wrapped([f"{report.title}: {report.verdict}"], width)]
-    lines += wrapped([*filter(None, [report.certainty])], width)
-    if report.next is not None:
-        lines += [*wrapped([report.next.why], width), f"next: {report.next.command}"]
-    return "\n".join(lines)
+    page = f"{report.page} ({report.option})"
+    blocks = [
+        wrapped([*_texts(report.about), report.headline, *filter(None, [report.ended])], width),
+        table_lines(report.table, width) if report.table.rows else [],
+        wrapped(_texts(report.notes), width),
+        *(_section(one, page, width) for one in report.sections if one.media == "all"),
+        wrapped([f"{report.title}: {report.verdict}", *filter(None, [report.certainty])], width)
+        + _next(report.next, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+
+def _next(step: NextStep | None, width: int) -> list[str]:
+    return [] if step is None else [*wrapped([step.why], width), f"next: {step.command}"]
 
 
 def table_lines(table: Table, width: int) -> list[str]:

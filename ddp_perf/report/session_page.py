@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,18 @@ from ddp_perf.history.chart import sessions_chart
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
 from ddp_perf.render.chart import Chart
-from ddp_perf.render.model import Cell, Column, Note, Part, Plot, Report, Section, Status, Table
+from ddp_perf.render.model import (
+    Cell,
+    Note,
+    Part,
+    Plot,
+    Report,
+    Section,
+    Status,
+    Table,
+    figures,
+    words,
+)
 from ddp_perf.render.tables import short_names
 from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.charts import (
@@ -179,16 +190,9 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
 
 
 def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
-    return Table(
-        label="every verdict",
-        columns=(
-            Column(title="metric", words=True),
-            Column(title="verdict", words=True),
-            Column(title="ratio"),
-            Column(title="reason", words=True),
-        ),
-        rows=tuple(_verdict(suite, found) for found in findings),
-    )
+    columns = (*words("metric", "verdict"), *figures("ratio"), *words("reason"))
+    rows = tuple(_verdict(suite, found) for found in findings)
+    return Table(label="every verdict", columns=columns, rows=rows)
 
 
 def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:
@@ -324,18 +328,16 @@ def _gains(suite: SuiteResult, names: Mapping[str, str]) -> tuple[Part, ...]:
 def _machine(suite: SuiteResult) -> tuple[Part, ...]:
     fields = msgspec.structs.asdict(suite.environment)
     known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v is not None]
-    tables = [_words("machine and versions", [("field", "value"), *known])]
+    tables = [_words("machine and versions", ("field", "value"), known)]
     topology = topology_rows(suite.machine) if suite.machine else []
     if len(topology) > 2:
-        tables.append(_words("links between the GPUs", topology))
+        tables.append(_words("links between the GPUs", topology[0], topology[1:]))
     return tuple(tables)
 
 
-def _words(label: str, rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of words, whose first row has the titles."""
-    columns = tuple(Column(title=title, words=True) for title in rows[0])
-    cells = (tuple(Cell(text, text) for text in row) for row in rows[1:])
-    return Table(label=label, columns=columns, rows=tuple(cells))
+def _words(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table.of_texts(words(*titles), rows)
+    return msgspec.structs.replace(table, label=label)
 
 
 # What is known of the gate itself.
