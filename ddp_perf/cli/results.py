@@ -14,6 +14,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, print_result
 from ddp_perf.errors import ExitCode
 from ddp_perf.render.tables import wrapped
+from ddp_perf.report.suite_notes import headline, node_lines
 from ddp_perf.report.terminal.comparison import (
     comparison_file,
     comparison_text,
@@ -22,7 +23,6 @@ from ddp_perf.report.terminal.comparison import (
 )
 from ddp_perf.report.terminal.judged_series import series_file, series_text
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, rank_lines
-from ddp_perf.report.terminal.table import headline, node_lines
 from ddp_perf.report.terminal.text import explanation_lines
 from ddp_perf.scaling.machines import side_by_side
 from ddp_perf.session.compare_sessions import (

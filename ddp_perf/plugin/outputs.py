@@ -135,7 +135,7 @@ class ReportWriter:
         if is_github(environ):
             self.lines += annotation_lines(session)
         try:
-            report = build_session(session, after_session(suites))
+            report = build_session(suites, session, after_session(suites))
             append_step_summary(report_markdown(report), environ)
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")

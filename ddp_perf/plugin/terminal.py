@@ -61,8 +61,10 @@ def pytest_terminal_summary(
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.plugin.against.session import show_duel
     from ddp_perf.render.tables import wrapped
+    from ddp_perf.render.terminal import report_text
+    from ddp_perf.report.session_report import build_suite
+    from ddp_perf.report.suite_notes import headline
     from ddp_perf.report.terminal.step_terms import gain_lines, profiles_text
-    from ddp_perf.report.terminal.table import headline, suite_table
     from ddp_perf.report.terminal.text import false_alarm_line
     from ddp_perf.report.terminal.unjudged import strict_lines
 
@@ -74,15 +76,15 @@ def pytest_terminal_summary(
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        texts = [suite_table(result, width), *gain_lines(result, width)]
+        texts = [report_text(build_suite(result), width), *gain_lines(result, width)]
         if result.profiles:
             texts.append(profiles_text(result, width))
         if verbosity > 0:
             texts += _details(result, width)
-        texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
+            texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
+            texts += [false_alarm_line(ddp.options.false_alarm_rate, result.alpha)]
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
-        terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
         if verbosity > 1:
             _write_summaries(terminalreporter, result)
     counted = config.stash[ARRIVED].counted
@@ -121,12 +123,12 @@ def pytest_terminal_summary(
 def _details(result: SuiteResult, width: int) -> list[str]:
     """Return what ``-v`` adds: the terms of a step, the law of the scaling, and the baseline."""
     from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.suite_notes import details
     from ddp_perf.report.terminal.step_terms import amdahl_lines, decomposition_lines
-    from ddp_perf.report.terminal.table import list_young_levels
     from ddp_perf.report.terminal.unjudged import rotating_lines
 
     terms = decomposition_lines(result, width)
-    notes = [*amdahl_lines(result), *list_young_levels(result), *rotating_lines(result)]
+    notes = [*details(result), *amdahl_lines(result), *rotating_lines(result)]
     return [*(["", *terms, ""] if terms else []), *wrapped(notes, width)]
 
 

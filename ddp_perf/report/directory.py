@@ -60,11 +60,12 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
     from ddp_perf.report.session_page import build_page
 
     yield PAGE, report_page(build_page(source, summary))
+    session = build_session(source.suites, summary, after_session(source.suites))
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
         "performance_report.txt": performance_report(source.suites, summary),
-        "summary.md": report_markdown(build_session(summary, after_session(source.suites))),
+        "summary.md": report_markdown(session),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),
         "otava.csv": otava_csv(summary.rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,6 @@ from typing import Any
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure, Unit
@@ -27,13 +27,13 @@ from ddp_perf.core.metric import (
 )
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
-from ddp_perf.render.units import at_most_percent, counted, rounded_percent, short_percent
+from ddp_perf.render.units import at_most_percent, counted, rounded_percent
 from ddp_perf.report.status import NO_TEST, mark_of, status_of, worst
-from ddp_perf.report.terminal.text import cause_line, describe_known, settled_causes
+from ddp_perf.report.terminal.text import cause_line, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.gate.targets import utilisation_of
-from ddp_perf.session.result import SuiteResult, is_waiting
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.plausibility import link_peak
 from ddp_perf.stats.summary import utilisation_figures
 
@@ -109,7 +109,7 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
     """Return a line for each gated time of a step: the slow-down that no case of the suite has.
 
     A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
-    Verdicts that no test asserts do not count. The last lines are on the cases that are undecided.
+    Verdicts that no test asserts do not count.
     """
     by_case = {(found.case_id, found.metric): found for found in result.asserted_findings()}
     lines = []
@@ -124,7 +124,7 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
         ]
         if any(found is not None and _matters(found) for found in findings):
             lines.append(_line(metric, findings))
-    return [*lines, *_needs(result.asserted_findings())] if lines else []
+    return lines
 
 
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
@@ -157,30 +157,6 @@ def _why_not(finding: Finding | None) -> str:
     if finding.disturbance:
         return "disturbed"
     return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
-
-
-def _needs(findings: Sequence[Finding]) -> list[str]:
-    """Return what may decide the undecided cases, as far as the rule computed it."""
-    undecided = [found for found in findings if found.verdict.outcome is Outcome.UNDECIDED]
-    waiting = [found for found in undecided if is_waiting(found)]
-    by_sessions = [found for found in undecided if found.verdict.more_sessions]
-    by_launches = [found for found in undecided if found.verdict.more_launches]
-    lines = []
-    if waiting:
-        assumed = max(found.verdict.assumed_sd or 0.0 for found in waiting)
-        lines.append(
-            f"{_cases(waiting)}: how much sessions differ is unknown before {LEAST_SESSIONS} are"
-            f" stored; {short_percent(assumed)} is assumed"
-        )
-    if by_sessions:
-        lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
-    if by_launches:
-        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-launches)")
-    return lines
-
-
-def _cases(findings: Sequence[Finding]) -> str:
-    return counted(len({found.case_id for found in findings}), "case")
 
 
 # Sentences on what ``--save-baseline`` stored, and on what it refused to store.
@@ -434,7 +410,16 @@ def _headline(tested: Sequence[CaseRow]) -> str:
 def _with_suite(
     suites: Sequence[SuiteResult], lines_of: Callable[[SuiteResult], list[str]]
 ) -> tuple[str, ...]:
-    return tuple(f"{suite.suite}: {line}" for suite in suites for line in lines_of(suite))
+    lines = [(suite.suite, line) for suite in suites for line in lines_of(suite)]
+    return tuple(f"{suite}: {line}" if len(suites) > 1 else line for suite, line in lines)
+
+
+def by_suite(
+    suites: Sequence[SuiteResult], rows: Sequence[CaseRow]
+) -> list[tuple[SuiteResult, list[CaseRow]]]:
+    """Return each suite with its rows; a suite may have the name of another one."""
+    left = iter(rows)
+    return [(suite, list(itertools.islice(left, len(suite.measurements)))) for suite in suites]
 
 
 def case_rows(result: SuiteResult) -> list[CaseRow]:
@@ -484,7 +469,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     else:
         finding = worst(result, findings)
         verdict, status = finding.verdict.outcome.value, status_of(result, finding)
-        mark, reason = mark_of(result, finding), _reason(result, finding)
+        mark, reason = mark_of(result, finding), finding.disturbance or finding.verdict.reason
     if finding is None and not result.is_requested(case_id):
         status, mark = Status.UNTESTED, NO_TEST
     found = finding.verdict if finding else None
@@ -508,16 +493,6 @@ def _targets(findings: Sequence[Finding]) -> dict[str, int | None]:
     outcomes = [found.verdict.outcome for found in findings if found.target is not None]
     met = outcomes.count(Outcome.MEETS_TARGET)
     return {"targets": len(outcomes) or None, "targets_met": met if outcomes else None}
-
-
-def _reason(result: SuiteResult, finding: Finding) -> str:
-    """Return the reason of a verdict, and what was stored or acknowledged."""
-    reason = finding.disturbance or finding.verdict.reason
-    if result.is_resolved(finding):
-        reason = f"{reason}; {resolved_text(result, finding)}"
-    if finding.known is not None:
-        reason = f"{reason}; {describe_known(finding.known)}"
-    return reason
 
 
 def _cause(result: SuiteResult, case_id: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -44,10 +43,11 @@ from ddp_perf.report.figures import (
     utilisation_table,
 )
 from ddp_perf.report.next_steps.session import after_session
-from ddp_perf.report.rows import CaseRow, ReportSummary, untested_lines
-from ddp_perf.report.session_report import build_session, case_section
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
+from ddp_perf.report.session_report import build_session, case_section, open_rows
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.status import mark_of, status_of
+from ddp_perf.report.suite_notes import details, headline, node_lines
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
@@ -56,13 +56,6 @@ from ddp_perf.report.terminal.step_terms import (
     profiles_text,
     rank_lines,
     term_table,
-)
-from ddp_perf.report.terminal.table import (
-    headline,
-    link_lines,
-    link_notes,
-    node_lines,
-    output_lines,
 )
 from ddp_perf.report.terminal.text import (
     describe_launch_failure,
@@ -94,14 +87,11 @@ def build_page(source: ReportSource, summary: ReportSummary) -> Report:
     It reads as a newspaper: the verdict and the cause, the cases, how the time is spent, the
     machine.
     """
-    rows = iter(summary.rows)
-    by_suite = [
-        (suite, list(itertools.islice(rows, len(suite.measurements)))) for suite in source.suites
-    ]
-    report = build_session(summary, after_session(source.suites))
+    found = by_suite(source.suites, summary.rows)
+    report = build_session(source.suites, summary, after_session(source.suites))
     slowed = sorted({text for suite in source.suites for text in suite.injections})
     notes = [f"Slowed on purpose: {', '.join(slowed)}."] if slowed else []
-    differing = [row for row in _open(summary.rows) if row.in_words]
+    differing = [row for row in open_rows(summary.rows) if row.in_words]
     notes += [f"{row.case}: {row.in_words}" for row in differing[:_WORDS]]
     return msgspec.structs.replace(
         report,
@@ -109,8 +99,8 @@ def build_page(source: ReportSource, summary: ReportSummary) -> Report:
         about=(*(Note(text=text) for text in notes), *report.about),
         certainty=_certainty(source),
         sections=(
-            *_cases(source, by_suite),
-            *(_suite(source, suite, rows) for suite, rows in by_suite),
+            *_cases(source, found),
+            *(_suite(source, suite, rows) for suite, rows in found),
             *([_selftest(source.curve)] if source.curve else []),
             *([_audits(source.audits)] if source.audits else []),
         ),
@@ -124,10 +114,6 @@ def _title(source: ReportSource) -> str:
         return title
     first = source.suites[0]
     return f"{title}: {first.environment.accelerator}, {first.date[:16].replace('T', ' ')} UTC"
-
-
-def _open(rows: Sequence[CaseRow]) -> list[CaseRow]:
-    return [row for row in rows if row.status in (Status.RED, Status.UNDECIDED)]
 
 
 def _certainty(source: ReportSource) -> str | None:
@@ -150,13 +136,13 @@ def _certainty(source: ReportSource) -> str | None:
 
 
 def _cases(
-    source: ReportSource, by_suite: Sequence[tuple[SuiteResult, Sequence[CaseRow]]]
+    source: ReportSource, suites: Sequence[tuple[SuiteResult, Sequence[CaseRow]]]
 ) -> Iterator[Section]:
     """Yield a section for each case that is not green, the red ones first."""
-    found = [(suite, row) for suite, rows in by_suite for row in _open(rows)]
+    found = [(suite, row) for suite, rows in suites for row in open_rows(rows)]
     found.sort(key=lambda pair: pair[1].status is not Status.RED)
     for place, (suite, row) in enumerate(found):
-        section = case_section(row)
+        section = case_section(suite, row)
         sessions = source.sessions.get((suite.environment.accelerator_key, row.case), ())
         plot = Plot(functools.partial(_charts, suite, row, sessions))
         plots = [plot] if place < _MOST_CHARTED else []
@@ -224,8 +210,7 @@ def _suite(source: ReportSource, suite: SuiteResult, rows: Sequence[CaseRow]) ->
     return Section(
         title=headline(suite),
         parts=(
-            *_origin(suite),
-            *(Note(text=text) for text in untested_lines(suite)),
+            _origin(suite),
             *_texts(suite),
         ),
         sections=tuple(
@@ -240,7 +225,7 @@ def _suite(source: ReportSource, suite: SuiteResult, rows: Sequence[CaseRow]) ->
                 ),
                 Section(title="What the ranks use", parts=_utilisation(rows), opened=True),
                 Section(title=TITLE, parts=_gains(suite, names), opened=True),
-                *(_green(suite, row) for row in rows if row not in _open(rows)),
+                *(_green(suite, row) for row in rows if row not in open_rows(rows)),
                 Section(title="Machine and versions", parts=_machine(suite)),
             )
             if section.parts
@@ -254,25 +239,16 @@ def _green(suite: SuiteResult, row: CaseRow) -> Section:
     return Section(title=row.case, verdict=row.verdict, status=row.status, parts=parts)
 
 
-def _origin(suite: SuiteResult) -> Iterator[Note]:
+def _origin(suite: SuiteResult) -> Note:
     commit = suite.environment.commit
     at = f", measured at commit {commit}" if commit else ""
-    yield Note(text=f"Judged against {suite.baseline_path}{at}.")
-    changed = dict.fromkeys(change for found in suite.findings for change in found.changed)
-    known = f"Changed since the baseline: {', '.join(changed)}."
-    yield Note(text=known if changed else "No change since the baseline is known.")
-    if suite.outlier_host:
-        yield Note(text=f"{suite.outlier_host}.")
+    return Note(text=f"Judged against {suite.baseline_path}{at}.")
 
 
 def _texts(suite: SuiteResult) -> Iterator[Note]:
-    links = [*link_lines(suite, _WIDTH), *link_notes(suite)]
-    profiles = [profiles_text(suite, _WIDTH)] if suite.profiles else []
-    for text in ["\n".join(links), *profiles]:
-        if text:
-            yield Note(text=text, kind="output")
-    for line in output_lines(suite):
-        yield Note(text=line)
+    if suite.profiles:
+        yield Note(text=profiles_text(suite, _WIDTH), kind="output")
+    yield from (Note(text=text) for text in details(suite))
 
 
 def _launches(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:

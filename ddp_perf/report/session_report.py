@@ -1,54 +1,183 @@
-"""The report of a session: what it rules out, what is not green and why, and all of its cases."""
+"""The report of a session: all of its cases, what is not green and why, and what was stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
-from ddp_perf.render.model import NextStep, Note, Report, Section, Status
+import msgspec
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import metric_title
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.model import NextStep, Note, Part, Report, Section, Status
+from ddp_perf.render.tables import short_names
+from ddp_perf.render.units import counted, without_figures
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
-from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.links import link_notes, link_table
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
+from ddp_perf.report.status import status_of
+from ddp_perf.report.suite_notes import suite_notes
+from ddp_perf.report.terminal.text import beside, settled_note, why_slower
 from ddp_perf.session.gains import GainTable
+from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
+_MOST_NAMES = 2  # of cases that a title lists
+_FEW_CAUSES = 3  # of a case
 
 
-def build_session(summary: ReportSummary, step: NextStep | None) -> Report:
-    """Return what a person reads of a session. ``step`` is the next command after it."""
-    shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
+def build_session(
+    suites: Sequence[SuiteResult], summary: ReportSummary, step: NextStep | None
+) -> Report:
+    """Return what a person reads of a session, whose rows are in ``summary``.
+
+    ``step`` is the next command after it.
+    """
     return Report(
         title="performance",
         verdict=summary.status.value,
         status=summary.status,
         headline=summary.headline,
-        about=tuple(Note(text=text) for text in (*summary.ruled_out, *summary.untested)),
         table=suite_figures(summary.rows),
-        sections=(*map(case_section, shown), *([_gains(summary.gains)] if summary.gains else [])),
+        notes=tuple(map(_note, (*summary.ruled_out, *summary.untested))),
+        sections=(*_sections(suites, summary), *([_gains(summary.gains)] if summary.gains else [])),
         next=step,
         page=PAGE,
+        option="--ddp-report=DIR",
         data=DATA,
     )
 
 
-def _reasons(row: CaseRow) -> list[str]:
-    why = None if row.cause is None else f"why: {row.cause}"
-    return [text for text in (row.in_words, row.reason, why) if text is not None]
+def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
+    for suite, rows in by_suite(suites, summary.rows):
+        yield from _open_sections(suite, rows)
+        yield from _links(suite)
+        yield from _also(suite, rows)
 
 
-def case_section(row: CaseRow) -> Section:
+def build_suite(suite: SuiteResult) -> Report:
+    """Return what a person reads of one suite."""
+    report = build_session([suite], report_summary([suite], complete=True), None)
+    return msgspec.structs.replace(report, title=suite.suite)
+
+
+# The cases that are not green. Those with one reason are one section.
+
+
+def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
+    groups: dict[tuple[str, ...], list[tuple[CaseRow, Section]]] = {}
+    for row in open_rows(rows):
+        section = case_section(suite, row)
+        texts = (note.text for note in section.parts if isinstance(note, Note))
+        key = (row.verdict, *map(without_figures, texts))
+        groups.setdefault(key, []).append((row, section))
+    names = short_names(suite.measurements)
+    for members in groups.values():
+        _, first = members[0]
+        title = _cases([names[row.case] for row, _ in members])
+        yield msgspec.structs.replace(first, title=title)
+
+
+def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
+    """Return the cases that are not green, the red ones first."""
+    statuses = (Status.RED, Status.UNDECIDED)
+    return [row for status in statuses for row in rows if row.status is status]
+
+
+def _cases(names: Sequence[str]) -> str:
+    """Return the names, or their number with the one that the figures are of."""
+    if len(names) <= _MOST_NAMES:
+        return " and ".join(names)
+    return f"{counted(len(names), 'case')}, such as {names[0]}"
+
+
+def case_section(suite: SuiteResult, row: CaseRow) -> Section:
     """Return why a case is not green."""
     return Section(
         title=row.case,
         verdict=row.verdict,
         status=row.status,
-        parts=tuple(Note(text=text) for text in _reasons(row)),
+        parts=tuple(_reasons(suite, row)),
     )
+
+
+def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
+    """Yield the reason of the worst verdict, which others share it, and the causes."""
+    own = [found for found in suite.findings if found.case_id == row.case]
+    if row.in_words is not None:
+        yield Note(text=row.in_words)
+    of = "" if row.metric is None or not _is_judged(row) else f"{metric_title(row.metric)}: "
+    yield Note(text=f"{of}{row.reason}")
+    if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
+        yield Note(text=f"the same verdict: {', '.join(also)}")
+    for finding in own:
+        if finding.metric == row.metric:
+            yield from map(_note, beside(finding))
+    if (note := settled_note(suite, row.case)) is not None:
+        yield Note(text=note)
+    for text in why_slower(suite, row.case)[:_FEW_CAUSES]:
+        yield Note(text=text, kind="change")
+
+
+def _is_judged(row: CaseRow) -> bool:
+    return not row.verdict.startswith(Outcome.NO_BASELINE.value)
+
+
+def _is_alike(suite: SuiteResult, finding: Finding, row: CaseRow) -> bool:
+    """Return whether another verdict on the case is as bad, and has no other reason."""
+    is_other = finding.metric != row.metric
+    alike = row.verdict.startswith(finding.verdict.outcome.value)
+    return is_other and alike and _is_judged(row) and status_of(suite, finding) is row.status
+
+
+# What was stored, and what a reader of a green suite should know, too.
+
+
+def _also(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
+    names = short_names(suite.measurements)
+    stored: dict[str, list[str]] = {}
+    for case_id, note in saving_notes(suite).items():
+        stored.setdefault(note, []).append(names[case_id])
+    texts = [
+        *itertools.chain.from_iterable(_remarks(suite, row, names[row.case]) for row in rows),
+        *suite_notes(suite),
+        *(f"{_cases(cases)}: {note}" for note, cases in stored.items()),
+    ]
+    if texts:
+        yield Section(title="notes", parts=tuple(map(_note, texts)))
+
+
+def _remarks(suite: SuiteResult, row: CaseRow, name: str) -> Iterator[str]:
+    """Yield what is known of a green case, such as that it became faster."""
+    if row in open_rows([row]):
+        return
+    for finding in suite.asserted_findings():
+        if finding.case_id != row.case:
+            continue
+        texts = beside(finding)
+        if finding.verdict.outcome is Outcome.IMPROVEMENT or finding.off_level:
+            texts = [finding.verdict.reason, *texts]
+        if texts:
+            what = f"{finding.verdict.outcome.value}, {metric_title(finding.metric)} of {name}"
+            yield f"{what}: {'; '.join(texts)}"
+    if (note := settled_note(suite, row.case)) is not None:
+        yield f"{name}: {note}"
+
+
+def _links(suite: SuiteResult) -> Iterator[Section]:
+    table = link_table(suite)
+    if table.rows:
+        notes: list[Part] = list(map(_note, link_notes(suite)))
+        yield Section(title="links", parts=(table, *notes))
+
+
+def _note(text: str) -> Note:
+    return Note(text=text)
 
 
 def _gains(tables: Sequence[GainTable]) -> Section:
-    meaning = Note(text=f"{MEANING} {NOT_AS_THE_DOCUMENT}")
-    return Section(
-        title=TITLE.lower(),
-        parts=(*(gain_table(table, table.base) for table in tables), meaning),
-        media="wide",
-    )
+    meaning = Note(text=f"{MEANING} {NOT_AS_THE_DOCUMENT}", media="wide")
+    parts = (*(gain_table(table, table.base) for table in tables), meaning)
+    return Section(title=TITLE.lower(), parts=parts, media="wide")

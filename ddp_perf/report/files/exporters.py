@@ -16,15 +16,17 @@ import yaml
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
+from ddp_perf.render.terminal import report_text
 from ddp_perf.report.figures import reduction, utilisation_lines
 from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.session_report import build_session
+from ddp_perf.report.suite_notes import details, headline
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
     decomposition_lines,
     gain_lines,
 )
-from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import why_slower
 from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
@@ -215,10 +217,10 @@ def _ratio(ratio: PairedRatio | None) -> tuple[float | None, float | None, float
 
 def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
     """Return the tables of the terminal, in 80 columns, and each case with its label and advice."""
-    lines = [f"{summary.status.value}: {summary.headline}"]
+    lines = [report_text(build_session(suites, summary, None), NARROWEST)]
     for suite in suites:
         title = headline(suite)
-        lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
+        lines += ["", title, "=" * len(title), suite.date, *wrapped(details(suite), NARROWEST)]
         if terms := decomposition_lines(suite, NARROWEST):
             lines += ["", *terms]
         rows = [row for row in summary.rows if row.suite == suite.suite]

@@ -16,10 +16,11 @@ from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation, Outcome
 from ddp_perf.render.model import CASE, Table, figures, words
 from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import report_text, table_lines
 from ddp_perf.render.units import short_percent, with_interval
+from ddp_perf.report.session_report import build_suite
+from ddp_perf.report.suite_notes import headline
 from ddp_perf.report.terminal.judged_series import incomplete_line
-from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.scaling.machines import (
     CasePair,
@@ -91,7 +92,7 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     if comparison.changed:
         lines.append(f"changed: {', '.join(comparison.changed)}")
     for suite in comparison.judged:
-        lines += ["", headline(suite), suite_table(suite, width)]
+        lines += ["", headline(suite), report_text(build_suite(suite), width)]
     lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
     lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
     lines += wrapped(list(_remarks(comparison)), max(width, NARROWEST))

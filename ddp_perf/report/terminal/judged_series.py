@@ -13,10 +13,11 @@ from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Explanation, Outcome
 from ddp_perf.render.model import Table, words
 from ddp_perf.render.tables import NARROWEST
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import report_text, table_lines
 from ddp_perf.render.units import counted
+from ddp_perf.report.session_report import build_suite
 from ddp_perf.report.status import worst
-from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.report.suite_notes import headline
 from ddp_perf.session.judge_results import JudgedSeries, RecordedSession
 from ddp_perf.session.result import Conclusion
 
@@ -64,7 +65,7 @@ def series_text(series: JudgedSeries, width: int) -> str:
     lines += map(incomplete_line, incomplete)
     for session in series.newest:
         title = f"{headline(session.result)}, {_when(session)} ({session.file})"
-        lines += ["", title, suite_table(session.result, width)]
+        lines += ["", title, report_text(build_suite(session.result), width)]
         lines += [f"FAILED: {failure}" for failure in session.failed]
     lines += ["", f"{counted(len(series.sessions), 'session')}: {series.conclusion.value}"]
     return "\n".join([*lines, *_next(series)])

@@ -225,17 +225,10 @@ def reason_lines(finding: Finding) -> list[str]:
     lines = [finding.verdict.reason, *map(_describe_look, finding.earlier)]
     if finding.changed:
         lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
-    return [*lines, *_beside(finding)]
+    return [*lines, *beside(finding)]
 
 
-def finding_note(finding: Finding, name: str) -> str:
-    """Return the verdict on a case of that name in one line, for a table of its figures."""
-    verdict = finding.verdict
-    what = f"{verdict.outcome.value}: {metric_title(finding.metric)} of {name}"
-    return "; ".join([f"{what}: {verdict.reason}", *_beside(finding)])
-
-
-def _beside(finding: Finding) -> list[str]:
+def beside(finding: Finding) -> list[str]:
     """Return what else is known: a published figure, an acknowledgement, a drift."""
     lines = []
     if finding.published is not None:
@@ -489,23 +482,12 @@ def _term(term: Delta) -> str:
 _GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
-def settled_notes(result: SuiteResult) -> dict[str, str]:
-    """Return one sentence for each case that the second stage has something to say of, by id."""
-    notes = {}
-    for case_id, settled in result.settled.items():
-        note = "; ".join(_parts(settled, is_green=_is_green(result, case_id)))
-        if note:
-            notes[case_id] = note
-    return notes
-
-
-def cause_notes(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
-    """Return what each slower case does otherwise than the code that it was settled beside."""
-    return [
-        f"{names[case_id]}: {cause}"
-        for case_id in result.settled
-        for cause in settled_causes(result, case_id)
-    ]
+def settled_note(result: SuiteResult, case_id: str) -> str | None:
+    """Return what the second stage found of the case, or None if it has nothing to say."""
+    settled = result.settled.get(case_id)
+    if settled is None:
+        return None
+    return "; ".join(_parts(settled, is_green=_is_green(result, case_id))) or None
 
 
 def settled_causes(result: SuiteResult, case_id: str) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from ddp_perf.render.units import counted
 from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows
+from ddp_perf.report.suite_notes import headline
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, not_shown
-from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
