@@ -179,5 +179,5 @@ def _note(text: str) -> Note:
 
 def _gains(tables: Sequence[GainTable]) -> Section:
     meaning = Note(text=f"{MEANING} {NOT_AS_THE_DOCUMENT}", media="wide")
-    parts = (*(gain_table(table, table.base) for table in tables), meaning)
-    return Section(title=TITLE.lower(), parts=parts, media="wide")
+    shown: list[Part] = [gain_table(table, table.base) for table in tables]
+    return Section(title=TITLE.lower(), parts=(*shown, meaning), media="wide")

@@ -74,7 +74,7 @@ def stored(tmp_path_factory):
         encoding="utf-8",
         check=False,
     )
-    assert "2 cases are stored" in saved.stdout, saved.stdout
+    assert "judge the next session against what is stored" in saved.stdout, saved.stdout
     return path
 
 
