@@ -29,7 +29,6 @@ from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.rows import refused_text, resolved_text
 from ddp_perf.report.terminal.text import (
-    case_summary,
     describe_finding,
     describe_launch_failure,
     why_slower,
@@ -62,18 +61,14 @@ class MeasuredCase:
         result: SuiteResult,
         figures: CaseFigures,
         *,
-        about: str,
         ddp: DdpSession,
         node: pytest.Item,
     ) -> None:
         self.case = case
         self.result = result  # of the whole suite, with this case among others
         self.figures = figures
-        self._about = about  # placement, figures and advice, for people
         self._ddp = ddp
         self._node = node
-        self._is_described = False
-        self._describe(failed=False)
 
     @property
     def measurement(self) -> Measurement:
@@ -149,7 +144,6 @@ class MeasuredCase:
         if finding.is_expected:
             pytest.xfail(text)
         if outcome in FAILING:
-            self._describe(failed=True)
             is_open = self.result.is_open(finding)
             if is_open and not self._ddp.options.strict:
                 pytest.skip(text)
@@ -159,13 +153,6 @@ class MeasuredCase:
         if outcome in _SKIPPING or self.result.needs_append(finding):
             self._fail_if_strict(finding, text)
             pytest.skip(text)
-
-    def _describe(self, *, failed: bool) -> None:
-        """Add the case's figures to the report of its first test, and of the first that fails."""
-        first = self._ddp.requested.is_first(self.case, "failure" if failed else "test")
-        if first and not self._is_described:
-            self._node.add_report_section("call", "ddp", self._about)
-            self._is_described = True
 
     def _record_finding(self, finding: Finding) -> None:
         verdict = finding.verdict
@@ -209,10 +196,6 @@ def measured_case(
     Skips the test if the machine is too small, with the missing number. Fails it if a rank
     failed, if the number of devices is not that of ``--ddp-expect-devices``, or under xdist.
     """
-    from ddp_perf.report.terminal.step_terms import (
-        advice_lines,  # imports numpy, which collection does not need
-    )
-
     refuse_xdist(node.config)
     check_machine(ddp, case)
     ddp.requested.note(case)
@@ -233,19 +216,13 @@ def measured_case(
     _fail_for_its_nodes(ddp, result, case)
     figures = case_figures(result, case.id)
     assert figures is not None  # no launch failed
-    accelerator = result.environment.accelerator_key
-    utilisation = utilisation_of(measurement, accelerator)
+    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     node.user_properties.extend(utilisation_figures(measurement.launches).known().items())
-    step = result.finding(case.id, STEP_TIME.name)
-    judged = step is not None and step.verdict.outcome is not Outcome.NO_BASELINE
-    advice = advice_lines(result, case.id) if judged else []
-    summary = case_summary(measurement, result.summaries[case.id], accelerator)
-    about = "\n".join([summary, *advice])
-    return MeasuredCase(case, result, figures, about=about, ddp=ddp, node=node)
+    return MeasuredCase(case, result, figures, ddp=ddp, node=node)
 
 
 def _fail_for_its_nodes(ddp: DdpSession, result: SuiteResult, case: Case) -> None:

@@ -81,8 +81,8 @@ def pytest_terminal_summary(
             texts.append(profiles_text(result, width))
         if verbosity > 0:
             texts += _details(result, width)
-            texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
-            texts += [false_alarm_line(ddp.options.false_alarm_rate, result.alpha)]
+            texts.append(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
+        texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
         if verbosity > 1:

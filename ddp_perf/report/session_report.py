@@ -108,8 +108,9 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     own = [found for found in suite.findings if found.case_id == row.case]
     if row.in_words is not None:
         yield Note(text=row.in_words)
-    of = "" if row.metric is None or not _is_judged(row) else f"{metric_title(row.metric)}: "
-    yield Note(text=f"{of}{row.reason}")
+    title = "" if row.metric is None or not _is_judged(row) else metric_title(row.metric)
+    named = not title or row.reason.startswith(title)
+    yield Note(text=row.reason if named else f"{title}: {row.reason}")
     if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
         yield Note(text=f"the same verdict: {', '.join(also)}")
     for finding in own:

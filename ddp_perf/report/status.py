@@ -50,6 +50,8 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
         return Status.UNTESTED
     if result.is_not_accepted(finding):
         return Status.RED
+    if outcome is Outcome.NO_BASELINE:
+        return Status.UNDECIDED  # it fails its test, but nothing is known of the code
     if outcome in FAILING and not result.is_resolved(finding):
         undecided = finding.is_expected or result.is_open(finding)
         return Status.UNDECIDED if undecided else Status.RED

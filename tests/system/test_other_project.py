@@ -91,17 +91,6 @@ def test_a_case_is_measured_with_its_single_rank_case_and_reported(project):
     assert CASE in json.loads(baseline.read_text())["cases"]
 
 
-def test_only_the_summary_of_rank_0_is_written(project):
-    project.makepyfile(f"def test_ours(ddp_measure): ddp_measure('{CASE}')")
-    result = project.runpytest("-rA")
-
-    result.assert_outcomes(passed=1)
-    text = result.stdout.str()
-    assert text.count("=== DDP Scaling Benchmark ===") == 1
-    assert text.count("[Rank 1]") == 1  # its placement
-    assert "built by rank" not in text
-
-
 @pytest.mark.usefixtures("played_ranks")
 def test_no_case_is_measured_twice_in_a_session(project):
     project.makepyfile(

@@ -15,7 +15,7 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.measured import UNDECIDED_ALLOWED, MeasuredCase, check_machine, refuse_xdist
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.terminal.text import case_summary, describe_launch_failure
+from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.figures import case_figures, costs_of
 from ddp_perf.session.result import SuiteResult
 
@@ -35,8 +35,7 @@ class DuelledCase(MeasuredCase):
     ) -> None:
         figures = case_figures(result, one.id)
         assert figures is not None  # it has launches
-        about = _about(result, one.id)
-        super().__init__(one.cases.b, result, figures, about=about, ddp=ddp, node=node)
+        super().__init__(one.cases.b, result, figures, ddp=ddp, node=node)
         self._one = one
         self._duel = duel
 
@@ -63,7 +62,6 @@ class DuelledCase(MeasuredCase):
             )
         text = self._text(verdict, metric)
         if verdict.verdict.outcome is DuelOutcome.SLOWER:
-            self._describe(failed=True)
             pytest.fail(text, pytrace=False)
         if verdict.verdict.outcome is DuelOutcome.UNDECIDED:
             self._skip_undecided(text)
@@ -187,11 +185,6 @@ def _side_b(duel: Duel, suite: str) -> SuiteResult:
         summaries=rows,
         costs=costs_of(measurements, rows),
     )
-
-
-def _about(result: SuiteResult, case_id: str) -> str:
-    rows, key = result.summaries[case_id], result.environment.accelerator_key
-    return case_summary(result.measurements[case_id], rows, key)
 
 
 def _ratio(one: MetricDuel) -> str:

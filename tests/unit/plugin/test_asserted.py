@@ -75,7 +75,7 @@ def test_a_metric_that_no_test_asserts_is_shown_and_not_counted(project):
 
     assert verdicts_of(summary)[TWO] == ("PASS", Status.GREEN)
     *_, line = summary.untested
-    assert line.startswith(f"tiny: REGRESSION (no test): step time of {TWO}: 2.0")
+    assert line.startswith(f"REGRESSION (no test): step time of {TWO}: 2.0")
     assert "step time: " not in "".join(summary.ruled_out)
 
 
@@ -95,7 +95,7 @@ def test_a_case_that_fails_and_that_no_test_requests_is_named_and_leaves_the_pag
     assert summary.status is Status.UNDECIDED
     assert summary.headline == "1 passed; 1 case failed that no test requests"
     failure = f"FAILED (no test): {make_failure(project.cases()[0])}"
-    assert summary.untested == (f"tiny: {failure}",)
+    assert summary.untested == (failure,)
     assert failure in " ".join(str(done.stdout).split())
 
 

@@ -129,15 +129,6 @@ def test_a_session_of_the_same_half_day_is_stored_and_does_not_count_again(proje
     assert "UTC, less than 12 hours before" in shown
 
 
-def test_the_figures_of_a_case_are_shown_by_its_first_test_that_fails_alone(project):
-    """Without a baseline there is no advice: nothing is judged yet."""
-    shown = str(project.run("-k", "ws2").stdout)
-
-    assert shown.count("FAILED tests/") > 1
-    assert shown.count("=== DDP Scaling Benchmark ===") == 1
-    assert "efficiency on 2 ranks" not in shown
-
-
 def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
     project.store()
     project.answer = project.steps_of(0.020, 0.024)

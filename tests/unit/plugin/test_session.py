@@ -23,7 +23,7 @@ GATED_OF_ONE, GATED_OF_TWO = 4, 5
 def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
     each = 0.01 / (GATED_OF_ONE + GATED_OF_TWO)
 
-    project.run().stdout.fnmatch_lines(
+    project.run("-v").stdout.fnmatch_lines(
         [
             "if nothing became slower, the probability of any REGRESSION here is 1 %"
             f" (of each verdict {100 * each:.3g} %)"

@@ -58,7 +58,7 @@ def test_a_named_test_without_a_target_is_skipped_with_the_reason(project):
 def test_its_test_passes_or_fails_without_any_baseline(project, suite, bound, outcome, said):
     suite(bound)
 
-    result = project.run("-k", "test_target", "--ddp-report=out")
+    result = project.run("-k", "test_target", "--ddp-report=out", "-v")
 
     result.assert_outcomes(**{outcome: 1}, deselected=result.parseoutcomes()["deselected"])
     assert said in " ".join(str(result.stdout).split())
@@ -155,7 +155,6 @@ def test_every_report_shows_it(project, suite, monkeypatch, tmp_path):
     out, reason = project.path / "out", "misses the target of at least 0.9 in bench_configs/tiny"
     assert f"::error title=MISSES TARGET%3A {TWO}::efficiency 0.8333" in str(result.stdout)
     assert "next: ddp-perf doctor" in str(result.stdout)
-    assert "PASS in every judged case: " in str(result.stdout)
     page = " ".join((out / "index.html").read_text("utf-8").split())
     assert reason in page
     assert "targets met" in page
