@@ -116,7 +116,7 @@ def pictures(chart: Chart) -> Iterator[Picture]:
     for part in spec.get("vconcat", [spec]):
         head = part.pop("title")
         shared = {key: spec[key] for key in ("$schema", "datasets") if key in spec}
-        drawn = shared | {"width": "container", "config": _CONFIG} | part
+        drawn = shared | {"width": "container"} | part | {"config": _CONFIG}
         text = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")  # no </script>
         script = Markup('<script type="application/json">{}</script>').format(Markup(text))
         yield Picture(head["text"], head.get("subtitle", ()), script)

@@ -120,7 +120,11 @@ def ratio_chart(pairs: Sequence[PlottedPair], tolerance: float, verdict: PairedV
         }
         for number, (pair, sides) in enumerate(zip(pairs, slow, strict=True), 1)
     )
-    x = alt.X("pair:Q", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    x = alt.X(
+        "pair:Q",
+        axis=alt.Axis(format="d", tickMinStep=1, grid=False),
+        scale=alt.Scale(domain=[0.5, len(pairs) + 1], nice=False),
+    )
     y = alt.Y("shown:Q", title="B against A, %", scale=alt.Scale(domain=[low, high], nice=False))
     shape = alt.Scale(domain=["no", "up", "down"], range=["circle", "triangle-up", "triangle-down"])
     dots = marks.mark_point().encode(
@@ -184,7 +188,6 @@ def pair_chart(pairs: Sequence[PlottedPair], aa: Sequence[float]) -> Chart:
         for number, pair in enumerate(pairs, 1)
         for side, value in (("A", pair.a), ("B", pair.b))
     )
-    alone = points({"side": "A alone", "ms": value} for value in aa)
     medians = points(
         {"side": side, "ms": statistics.median(values), "text": f"{statistics.median(values):.4g}"}
         for side, values in (("A", [pair.a for pair in pairs]), ("B", [pair.b for pair in pairs]))
@@ -200,12 +203,14 @@ def pair_chart(pairs: Sequence[PlottedPair], aa: Sequence[float]) -> Chart:
     y = alt.Y("ms:Q", title="ms a step", scale=alt.Scale(zero=False))
     colour = alt.condition("datum.grew", alt.value(RED), alt.value(GREEN))
     layers = [
-        alone.mark_point(color=GREY).encode(x, y, tooltip=tips("side:N", "ms:Q")),
         lines.mark_line(opacity=0.6).encode(x, y, alt.Detail("pair:Q"), color=colour),
         lines.mark_point().encode(x, y, tooltip=tips("pair:Q", "side:N", "ms:Q")),
-        medians.mark_tick(color=GREY, thickness=2).encode(x, y),
-        medians.mark_text(dx=34, fontWeight="bold").encode(x, y, alt.Text("text:N")),
+        medians.mark_tick(color=GREY, thickness=2, size=24).encode(x, y),
+        medians.mark_text(dx=16, align="left", fontWeight="bold").encode(x, y, alt.Text("text:N")),
     ]
+    if aa:
+        alone = points({"side": "A alone", "ms": value} for value in aa)
+        layers.append(alone.mark_point(color=GREY).encode(x, y, tooltip=tips("side:N", "ms:Q")))
     below = "orange: B took longer; number: the median of a side"
     return titled(layered(*layers), "Each pair from A to B", below)
 

@@ -75,7 +75,7 @@ def test_each_pair_is_a_line_from_a_to_b():
     assert lines[:2] == [(1, "A", 10.0, True), (1, "B", 10.4, True)]
     assert lines[-1] == (5, "B", 9.0, False)
     assert drawn(chart, "side", "text") == [("A", "10"), ("B", "10.5")]
-    assert drawn(chart, "side", "ms")[0] == ("A alone", 10.1)
+    assert ("A alone", 10.1) in drawn(chart, "side", "ms")
 
 
 def test_the_curve_of_the_slower_side_is_at_the_right():
