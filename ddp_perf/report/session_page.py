@@ -62,7 +62,6 @@ from ddp_perf.report.terminal.text import (
     rank_utilisation_lines,
     reason_lines,
     step_line,
-    why_slower,
 )
 from ddp_perf.selftest.chart import power_chart
 from ddp_perf.selftest.curve import PowerCurve, conclusion_of
@@ -161,7 +160,6 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
     step = step_line(measurement)
     ranks = rank_lines(suite, row.case) if suite.summaries.get(row.case) else []
     lines = [
-        *why_slower(suite, row.case),
         *advice_lines(suite, row.case),
         *filter(None, [not_shown(suite, row.case)]),
         *([] if step is None else [f"a step ends at {step}"]),
@@ -178,7 +176,8 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
 def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
     columns = (*words("metric", "verdict"), *figures("ratio"), *words("reason"))
     rows = tuple(_verdict(suite, found) for found in findings)
-    return Table(label="every verdict", columns=columns, rows=rows)
+    label = f"every verdict on {findings[0].case_id}"
+    return Table(label=label, columns=columns, rows=rows)
 
 
 def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:

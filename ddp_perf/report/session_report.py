@@ -19,13 +19,12 @@ from ddp_perf.report.links import link_notes, link_table
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
 from ddp_perf.report.status import status_of
 from ddp_perf.report.suite_notes import suite_notes
-from ddp_perf.report.terminal.text import beside, settled_note, why_slower
+from ddp_perf.report.terminal.text import beside, explanation_lines, settled_causes, settled_note
 from ddp_perf.session.gains import GainTable
 from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
 _MOST_NAMES = 2  # of cases that a title lists
-_FEW_CAUSES = 3  # of a case
 
 
 def build_session(
@@ -118,8 +117,10 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
             yield from map(_note, beside(finding))
     if (note := settled_note(suite, row.case)) is not None:
         yield Note(text=note)
-    for text in why_slower(suite, row.case)[:_FEW_CAUSES]:
+    for text in settled_causes(suite, row.case):
         yield Note(text=text, kind="change")
+    if (why := suite.explanations.get(row.case)) is not None:
+        yield Note(text="\n".join(explanation_lines(why)), kind="output")
 
 
 def _is_judged(row: CaseRow) -> bool:
