@@ -42,6 +42,7 @@ from ddp_perf.stats.summary import utilisation_figures
 
 _PROVEN = (Outcome.REGRESSION, Outcome.IMPROVEMENT)
 _NOT_PROVEN = (Outcome.SUSPECT, Outcome.UNDECIDED)
+_WORTH_A_WORD = 0.01  # of a change that is not proven
 
 
 def in_words(result: SuiteResult, case_id: str) -> str | None:
@@ -75,7 +76,7 @@ def _of_step(finding: Finding) -> Iterator[str]:
     change = _change(verdict.ratio, "slower", "faster")
     if verdict.outcome in _PROVEN:
         yield change
-    elif verdict.outcome in _NOT_PROVEN:
+    elif verdict.outcome in _NOT_PROVEN and abs(verdict.ratio - 1) >= _WORTH_A_WORD:
         yield f"{change} (not yet proven)"
 
 

@@ -17,7 +17,7 @@ from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.links import link_notes, link_table
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
-from ddp_perf.report.status import status_of
+from ddp_perf.report.status import STORED, status_of
 from ddp_perf.report.suite_notes import suite_notes
 from ddp_perf.report.terminal.text import beside, explanation_lines, settled_causes, settled_note
 from ddp_perf.session.gains import GainTable
@@ -68,6 +68,8 @@ def build_suite(suite: SuiteResult) -> Report:
 def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
     groups: dict[tuple[str, ...], list[tuple[CaseRow, Section]]] = {}
     for row in open_rows(rows):
+        if row.verdict.endswith(STORED):
+            continue  # a note has the file
         section = case_section(suite, row)
         texts = (note.text for note in section.parts if isinstance(note, Note))
         key = (row.verdict, *map(without_figures, texts))

@@ -9,6 +9,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.session.result import FAILING, SuiteResult
 
+STORED = "(stored)"
 NO_TEST = "(no test)"  # the mark of what is shown and not counted
 
 # Among verdicts with the same status, the first in this order represents the case.
@@ -63,5 +64,5 @@ def mark_of(result: SuiteResult, finding: Finding) -> str | None:
     if status_of(result, finding) is Status.UNTESTED:
         return NO_TEST
     if result.is_resolved(finding):
-        return "(stored)"
+        return STORED
     return "(known)" if finding.is_expected else None

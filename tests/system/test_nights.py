@@ -152,7 +152,7 @@ def test_a_case_that_rotates_is_red_by_its_structure(machine):
 
 def test_the_cases_of_the_core_share_the_false_alarm_rate_among_themselves(machine):
     """Step time, tail and memory of each of three cases, and the efficiency of two."""
-    done = machine.night(0, "--save-baseline")
+    done = machine.night(0, "--save-baseline", "-v")
 
     done.stdout.fnmatch_lines([f"*(of each verdict {100 * 0.01 / (3 * 3 + 2):.3g} %)"])
 

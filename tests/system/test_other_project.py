@@ -73,7 +73,8 @@ def test_a_case_is_measured_with_its_single_rank_case_and_reported(project):
         """
     )
     results = project.path / "results.json"
-    result = project.runpytest("--save-baseline", "--ddp-budget=0", "--ddp-json", results, "-rs")
+    options = ("--save-baseline", "--ddp-budget=0", "--ddp-json", results, "-rs", "-v")
+    result = project.runpytest(*options)
 
     result.assert_outcomes(skipped=1)  # by assert_verdict: recorded just now
     # Any case of the suites may be asked for, so all share the budget: step, tail, CPU time and

@@ -60,6 +60,7 @@ def machine(pytester, monkeypatch):
             return make_launch(case, request.round, step_s=published_step_s(case, gpu) * factor)
 
         config = REPOSITORY / "bench_configs" / f"{suite}.yaml"
+        monkeypatch.setenv("COLUMNS", "400")  # no line is wrapped at a path of this machine
         capacity = make_capacity(make_gpu_machine(*[gpu] * int(ranks.rpartition(",")[2])))
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
@@ -78,7 +79,7 @@ TARGETS = f"test_target and {LARGE}"
 
 
 def test_the_documents_own_figures_are_green_on_its_machine(machine):
-    done = machine(V100_16GB, "mlp_scaling", "test_target", ranks="1,2")
+    done = machine(V100_16GB, "mlp_scaling", "test_target", "-v", ranks="1,2")
 
     done.assert_outcomes(passed=6, deselected=22)
     assert "6 targets: 6 met (throughput target, efficiency target)" in done.stdout.str()
@@ -155,7 +156,7 @@ def test_another_gpu_has_neither_the_targets_nor_a_baseline(machine, gpu):
 
 @pytest.mark.parametrize(("gpu", "precision"), IMAGES)
 def test_the_rows_of_nvidias_resnet50_are_green_on_their_machines(machine, gpu, precision):
-    done = machine(gpu, SUITE_OF[precision], "test_target", ranks="1,8")
+    done = machine(gpu, SUITE_OF[precision], "test_target", "-v", ranks="1,8")
 
     assert done.parseoutcomes()["passed"] == 3
     assert "3 targets: 3 met (throughput target, efficiency target)" in done.stdout.str()
@@ -234,16 +235,18 @@ def _summary(done, path):
     """Return what a session ends with, without the table of pytest-benchmark, paths and dates."""
     text = done.stdout.str()
     text = text[re.search(r"^=+ \S+ on ", text, re.MULTILINE).start() :]
-    text = re.sub(r"(?<!─)\n  (?=\S)", " ", text)  # lines that were wrapped at the path's length
     text = text.replace(f"{path}/", "").replace(f"{REPOSITORY}/", "").replace(" -k ''", "")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "2026-11-24 02:10 UTC", text)
     text = re.sub(r" in \d+\.\d\ds", "", text)
+    text = re.sub(r"(?m)^=+( .* )=+$", lambda title: title[1].center(80, "="), text)
     # The page is of a project in git, whose code can be run again.
-    text = re.sub(r"(?m)^the code of this session cannot be run again .*\n", "", text)
-    lines = [
-        textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False)
-        if "   " not in line
-        else line
-        for line in text.splitlines()
-    ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    text = re.sub(r"(?m)^ *the code of this session cannot be run again .*\n", "", text)
+    return "\n".join(map(_wrapped, text.splitlines())) + "\n"
+
+
+def _wrapped(line):
+    """Return the line in 80 columns, as a terminal has it; a row of a table stays as it is."""
+    begin = re.match(" *", line)[0]
+    if "   " in line.strip():
+        return line.rstrip()
+    return textwrap.fill(line, 80, subsequent_indent=f"{begin}  ", break_on_hyphens=False)

@@ -58,10 +58,12 @@ def test_a_power_limit_that_was_lowered_is_red_with_the_remedy(session, pytester
     assert "power limit 700 W, here 500 W" in done.stdout.str()
 
 
-def test_the_mfu_is_a_figure_of_junit_and_of_a_red_item(session, pytester):
+def test_the_mfu_is_a_figure_of_junit_and_of_the_summary(session, pytester):
     flops = 670_000_000_000
     done = session(
-        recorded("h200"), "--junitxml", "junit.xml", flops=flops, flops_by_format={"fp32": flops}
+        *(recorded("h200"), "-vv", "--junitxml", "junit.xml"),
+        flops=flops,
+        flops_by_format={"fp32": flops},
     )
 
     done.stdout.fnmatch_lines(["MFU              : 10.0% of 67 TFLOP/s (fp32, dense)"])
@@ -99,7 +101,7 @@ ENERGY = {"test": "test_energy", "gates": "energy: 0.05, "}
 def test_energy_is_gated_if_the_suite_gates_it_and_shown_if_it_was_read(session, pytester):
     session(recorded("h200"), "--save-baseline", **ENERGY, energy_j=500.0)
 
-    done = session(recorded("h200"), "--junitxml", "junit.xml", **ENERGY, energy_j=800.0)
+    done = session(recorded("h200"), "-vv", "--junitxml", "junit.xml", **ENERGY, energy_j=800.0)
 
     done.assert_outcomes(failed=2, deselected=11)
     done.stdout.fnmatch_lines(["*REGRESSION: energy per sample of mlp-ddp-fp32-ws2-b256: 1.6*"])
