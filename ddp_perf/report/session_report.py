@@ -77,7 +77,8 @@ def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Sect
     names = short_names(suite.measurements)
     for members in groups.values():
         _, first = members[0]
-        title = _cases([names[row.case] for row, _ in members])
+        alike = all(section.parts == first.parts for _, section in members)
+        title = _cases([names[row.case] for row, _ in members], alike=alike)
         yield msgspec.structs.replace(first, title=title)
 
 
@@ -87,11 +88,11 @@ def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
     return [row for status in statuses for row in rows if row.status is status]
 
 
-def _cases(names: Sequence[str]) -> str:
-    """Return the names, or their number with the one that the figures are of."""
+def _cases(names: Sequence[str], *, alike: bool) -> str:
+    """Return the names, or their number, with the one that the figures are of if they differ."""
     if len(names) <= _MOST_NAMES:
         return " and ".join(names)
-    return f"{counted(len(names), 'case')}, such as {names[0]}"
+    return counted(len(names), "case") + ("" if alike else f", such as {names[0]}")
 
 
 def case_section(suite: SuiteResult, row: CaseRow) -> Section:
@@ -147,7 +148,7 @@ def _also(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
     texts = [
         *itertools.chain.from_iterable(_remarks(suite, row, names[row.case]) for row in rows),
         *suite_notes(suite),
-        *(f"{_cases(cases)}: {note}" for note, cases in stored.items()),
+        *(f"{_cases(cases, alike=True)}: {note}" for note, cases in stored.items()),
     ]
     if texts:
         yield Section(title="notes", parts=tuple(map(_note, texts)))

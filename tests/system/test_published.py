@@ -247,6 +247,6 @@ def _summary(done, path):
 def _wrapped(line):
     """Return the line in 80 columns, as a terminal has it; a row of a table stays as it is."""
     begin = re.match(" *", line)[0]
-    if "   " in line.strip():
+    if "   " in line.strip() or line.startswith("─"):
         return line.rstrip()
     return textwrap.fill(line, 80, subsequent_indent=f"{begin}  ", break_on_hyphens=False)
