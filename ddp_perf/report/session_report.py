@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -141,23 +140,24 @@ def _is_alike(suite: SuiteResult, finding: Finding, row: CaseRow) -> bool:
 
 
 def _also(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
-    names = short_names(suite.measurements)
-    stored: dict[str, list[str]] = {}
-    for case_id, note in saving_notes(suite).items():
-        stored.setdefault(note, []).append(names[case_id])
-    texts = [
-        *itertools.chain.from_iterable(_remarks(suite, row, names[row.case]) for row in rows),
-        *suite_notes(suite),
-        *(f"{_cases(cases, alike=True)}: {note}" for note, cases in stored.items()),
-    ]
+    names, stored = short_names(suite.measurements), saving_notes(suite)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        is_open = bool(open_rows([row]))
+        texts = [] if is_open else [*_remarks(suite, row)]
+        for text in [*texts, *filter(None, [stored.get(row.case)])]:
+            groups.setdefault(without_figures(text), []).append((names[row.case], text))
+    texts = suite_notes(suite)
+    for members in groups.values():
+        first = members[0][1]
+        alike = all(text == first for _, text in members)
+        texts.append(f"{_cases([name for name, _ in members], alike=alike)}: {first}")
     if texts:
         yield Section(title="notes", parts=tuple(map(_note, texts)))
 
 
-def _remarks(suite: SuiteResult, row: CaseRow, name: str) -> Iterator[str]:
+def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
     """Yield what is known of a green case, such as that it became faster."""
-    if row in open_rows([row]):
-        return
     for finding in suite.asserted_findings():
         if finding.case_id != row.case:
             continue
@@ -165,10 +165,10 @@ def _remarks(suite: SuiteResult, row: CaseRow, name: str) -> Iterator[str]:
         if finding.verdict.outcome is Outcome.IMPROVEMENT or finding.off_level:
             texts = [finding.verdict.reason, *texts]
         if texts:
-            what = f"{finding.verdict.outcome.value}, {metric_title(finding.metric)} of {name}"
-            yield f"{what}: {'; '.join(texts)}"
+            outcome, title = finding.verdict.outcome.value, metric_title(finding.metric)
+            yield f"{title}: {outcome}; {'; '.join(texts)}"
     if (note := settled_note(suite, row.case)) is not None:
-        yield f"{name}: {note}"
+        yield note
 
 
 def _links(suite: SuiteResult) -> Iterator[Section]:

@@ -281,7 +281,7 @@ def test_twice_as_fast_is_an_improvement(results, old):
     done = compare(old, results("new.json", [measured(ONE, 0.005), measured(TWO, 0.006)]))
 
     assert done.exit_code == 0
-    assert "IMPROVEMENT, step time of none-ws1: -50.0 %" in unwrapped(done)
+    assert "step time: IMPROVEMENT; -50.0 %" in unwrapped(done)
 
 
 def test_another_structure_is_a_regression_at_equal_speed(results, old):
