@@ -54,12 +54,9 @@ DUEL_PAGE, DUEL_DATA = "duel.html", "duel.json"
 _REPORT, _REPORT_OF_PYTEST = "--report DIR", "--ddp-report=DIR"  # that write the page
 _MOST_DIFFERENCES = 8  # of the environments, that are named before the table
 _LEGEND = (
-    "Pairs: a square is the ratio of a pair by the figure that decides; an orange one has a slow"
-    " launch (its tip names the side), and a triangle lies beyond the axis. The line is the mean so"
-    " far with its 95 % interval, which holds at any one number of pairs; the bar at the right is"
-    " the interval of the verdict, which holds at all looks together. Green: within ± the"
-    " tolerance. A launch is slow if it is two tolerances above the median of its side. Terms are"
-    " of the probed steps after the timed ones: "
+    "The interval of a running mean holds at one number of pairs, and that of the verdict at all"
+    " looks together. A launch is slow if it is two tolerances above the median of its side. Terms"
+    " are of the probed steps after the timed ones: "
 )
 _INTERVALS = (
     "An interval holds at whichever look the test stopped, at the confidence of its test: 90 %"
