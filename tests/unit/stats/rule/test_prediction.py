@@ -126,31 +126,22 @@ def test_sessions_are_no_advice_where_they_would_not_decide_or_nothing_shows_it(
     assert sessions_to_decide(sources, compared(sources), LEVELS) is None
 
 
-@pytest.mark.parametrize(("sd", "stated"), [(WIDE_DEFAULT.sd, "3 %"), (0.01, "1 %"), (0.04, "4 %")])
-def test_an_assumed_spread_is_stated_and_promises_nothing(sd, stated):
-    assert missing_sessions_text(errors(assumed_sd=sd), None) == (
-        f"how much sessions differ is assumed ({stated}); from 3 stored sessions on it is measured,"
-        " and may be more or less"
-    )
-
-
 @pytest.mark.parametrize(
-    ("df", "more", "text"),
+    ("sources", "more", "text"),
     [
-        (7.0, 4, "sessions differ by 1.7 %; further stored sessions may decide it"),
         (
-            2.0,
-            9,
-            "sessions differ by 1.7 %, which 8 sessions show only roughly; further stored sessions"
-            " may decide it",
-        ),
-        (
-            7.0,
+            errors(assumed_sd=WIDE_DEFAULT.sd),
             None,
-            "sessions differ by 1.7 %; further sessions are not likely to decide it: use a quieter"
-            " machine, or raise the tolerance",
+            "How much sessions differ is assumed (3 %) until 3 are stored",
+        ),
+        (errors(), 4, "Sessions differ by 1.7 %; more stored sessions may decide it"),
+        (errors(df=2.0), 9, "Sessions differ by about 1.7 %; more stored sessions may decide it"),
+        (
+            errors(),
+            None,
+            "Sessions differ by 1.7 %; use a quieter machine, or raise the tolerance",
         ),
     ],
 )
-def test_a_measured_spread_promises_no_number_of_sessions(df, more, text):
-    assert missing_sessions_text(errors(df=df), more) == text
+def test_a_spread_promises_no_number_of_sessions(sources, more, text):
+    assert missing_sessions_text(sources, more) == text
