@@ -185,10 +185,10 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    text = f"in {counted(paired.pairs, 'pair')} of launches beside {label}"
+    pairs = f"{counted(paired.pairs, 'pair')} of launches beside {label}"
     if paired.ratio is None:
-        return f"too little {text}"
-    text = f"{percent_change(paired.ratio)} {text}"
+        return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
+    text = f"{percent_change(paired.ratio)} in {pairs}"
     if paired.interval is not None and paired.confidence is not None:
         interval = change_range(paired.interval)
         text += f" ({_confidence(paired.confidence)} interval {interval})"

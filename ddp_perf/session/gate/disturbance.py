@@ -180,7 +180,7 @@ def find_own_costs(
         for cause, shares in found.items()
         if 2 * len(shares) >= len(measurement.launches)
     ]
-    return f"{' and '.join(typical)}, a part of the step's cost" if typical else None
+    return f"{'; '.join(typical)}, a part of the step's cost" if typical else None
 
 
 def _compared(
@@ -277,13 +277,12 @@ def with_disturbance(
 
 def made_invalid(finding: Finding, what: str, *, more_launches: int | None = None) -> Finding:
     """Return the finding as INVALID because of ``what``, with its outcome by the figures alone."""
-    verdict, by_figures = finding.verdict, finding.verdict.reason
-    if verdict.outcome is not Outcome.INVALID:
-        by_figures = f"the figures alone give {verdict.outcome.value}"
+    verdict = finding.verdict
+    alone = f"the figures alone give {verdict.outcome.value}"
     verdict = msgspec.structs.replace(
         verdict,
         outcome=Outcome.INVALID,
-        reason=f"{what}; {by_figures}",
+        reason=f"{what}; {verdict.reason if finding.disturbance else alone}",
         more_launches=more_launches,
         likely_launches=None,
     )
