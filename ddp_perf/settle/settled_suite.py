@@ -188,11 +188,11 @@ def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     pairs = f"{counted(paired.pairs, 'pair')} of launches beside {label}"
     if paired.ratio is None:
         return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
-    text = f"{percent_change(paired.ratio)} in {pairs}"
+    change = percent_change(paired.ratio)
     if paired.interval is not None and paired.confidence is not None:
         interval = change_range(paired.interval)
-        text += f" ({_confidence(paired.confidence)} interval {interval})"
-    return f"{text}; the tolerance is {short_percent(tolerance)}"
+        change += f" ({_confidence(paired.confidence)} interval {interval})"
+    return f"{change} in {pairs}; the tolerance is {short_percent(tolerance)}"
 
 
 def _confidence(share: float) -> str:

@@ -45,7 +45,7 @@ def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine 
     shown = "; ".join(_together(faults))
     if not shown:
         return finding
-    reason = f"{finding.verdict.reason}. The machine shows: {shown}"
+    reason = f"{finding.verdict.reason}. {shown}"
     verdict = msgspec.structs.replace(finding.verdict, reason=reason)
     return msgspec.structs.replace(finding, verdict=verdict)
 
