@@ -84,14 +84,14 @@ def _conclusion(decision: Decision, judged: JudgedDifference, levels: Significan
 
 def _needs(decision: Decision, judged: JudgedDifference) -> str:
     if decision.more_launches is None:
-        return missing_sessions_text(judged.errors, decision.more_sessions)
+        return _sessions_needed(judged.errors, decision.more_sessions)
     if decision.likely_launches is None:
         return "More launches may decide it"
     launches = counted(decision.likely_launches, "more launch")
     return f"{launches} decide{'s' if decision.likely_launches == 1 else ''} it 9 times in 10"
 
 
-def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
+def _sessions_needed(errors: VarianceComponents, more: int | None) -> str:
     """Explain that launches cannot decide, and whether further sessions may: ``more`` or None."""
     if (assumed := errors.spread.assumed_sd) is not None:
         until = f"until {LEAST_SESSIONS} are stored"

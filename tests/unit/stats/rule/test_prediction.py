@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
-from ddp_perf.stats.rule.levels import WIDE_DEFAULT, SessionSpread
-from ddp_perf.stats.rule.reason import missing_sessions_text
+from ddp_perf.stats.rule.levels import SessionSpread
 from ddp_perf.stats.rule.statistic import (
     VarianceComponents,
     launches_that_likely_decide,
@@ -124,24 +123,3 @@ def test_sessions_to_decide_are_the_fewest_if_ratio_and_spread_stay_as_they_are(
 )
 def test_sessions_are_no_advice_where_they_would_not_decide_or_nothing_shows_it(sources):
     assert sessions_to_decide(sources, compared(sources), LEVELS) is None
-
-
-@pytest.mark.parametrize(
-    ("sources", "more", "text"),
-    [
-        (
-            errors(assumed_sd=WIDE_DEFAULT.sd),
-            None,
-            "How much sessions differ is assumed (3 %) until 3 are stored",
-        ),
-        (errors(), 4, "Sessions differ by 1.7 %; more stored sessions may decide it"),
-        (errors(df=2.0), 9, "Sessions differ by about 1.7 %; more stored sessions may decide it"),
-        (
-            errors(),
-            None,
-            "Sessions differ by 1.7 %; use a quieter machine, or raise the tolerance",
-        ),
-    ],
-)
-def test_a_spread_promises_no_number_of_sessions(sources, more, text):
-    assert missing_sessions_text(sources, more) == text

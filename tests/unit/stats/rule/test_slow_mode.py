@@ -55,7 +55,6 @@ def test_a_session_without_a_slow_launch_is_as_large_as_any_other_without():
 
     assert share.chance == 1
     assert not share.is_largest
-    assert not share.any_slow
 
 
 def test_any_slow_launch_counts_now_or_before():
