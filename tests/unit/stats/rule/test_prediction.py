@@ -28,7 +28,6 @@ def errors(*, variance=4e-4, df=7.0, assumed_sd=None, **changes):
         "launch_variance": 1e-3,
         "launch_df": 32,
         "launches": 5,
-        "sessions": 8,
         "reference_sessions": 5,
         "control": 0.0,
     }
@@ -102,7 +101,7 @@ def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
 def test_sessions_to_decide_are_the_fewest_if_ratio_and_spread_stay_as_they_are(variance):
     """Few sessions set the level so far: each further one improves it, up to five."""
-    growing = errors(variance=variance, df=3.0, sessions=4, reference_sessions=4)
+    growing = errors(variance=variance, df=3.0, reference_sessions=4)
     now = compared(growing)
 
     def passes(more):
