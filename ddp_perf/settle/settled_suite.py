@@ -28,7 +28,7 @@ from ddp_perf.duel.sides.virtual_environment import is_installed, parse_requirem
 from ddp_perf.duel.touched import Project
 from ddp_perf.duel.values import CaseDuel, Duel, MetricDuel
 from ddp_perf.errors import SideError
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import change_range, counted, percent_change, short_percent
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.settle.references import (
     SERVERS_S,
@@ -117,11 +117,11 @@ def unchanged_verdict(finding: Finding, reference: Reference, changed: Changed) 
     by_itself = finding.by_itself or verdict.outcome
     if verdict.outcome is Outcome.REGRESSION and by_itself is Outcome.REGRESSION:
         machine = f" ({', '.join(changed.machine)})" if changed.machine else ""
-        reason = f"the machine: {whose}, so it is the machine that got slower{machine}; "
-        return _replaced(finding, Outcome.REGRESSION, reason + verdict.reason)
+        reason = f"{whose}, so the machine got slower{machine}; {verdict.reason}"
+        return _replaced(finding, Outcome.REGRESSION, reason)
     if verdict.outcome not in (*OPEN, Outcome.REGRESSION):
         return finding
-    return _replaced(finding, Outcome.PASS, f"unchanged: {whose}")
+    return _replaced(finding, Outcome.PASS, whose)
 
 
 def machine_texts(findings: Iterable[Finding], changed: Changed) -> tuple[str, ...]:
@@ -185,14 +185,14 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    text = f"settled beside {label}: {counted(paired.pairs, 'pair')} of launches"
+    pairs = f"{counted(paired.pairs, 'pair')} of launches beside {label}"
     if paired.ratio is None:
-        return f"{text}, too few"
-    share = f"{100 * (paired.ratio - 1):+.1f} %"
+        return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
+    change = percent_change(paired.ratio)
     if paired.interval is not None and paired.confidence is not None:
-        low, high = (f"{100 * (end - 1):+.1f}" for end in paired.interval)
-        share += f" ({_confidence(paired.confidence)} interval {low} to {high} %)"
-    return f"{text}, {share}; the tolerance is {100 * tolerance:g} %"
+        interval = change_range(paired.interval)
+        change += f" ({_confidence(paired.confidence)} interval {interval})"
+    return f"{change} in {pairs}; the tolerance is {short_percent(tolerance)}"
 
 
 def _confidence(share: float) -> str:

@@ -307,7 +307,7 @@ def _reason(look: PairedLook, outcome: DuelOutcome, plan: PairedPlan) -> str:
     within = f"± {100 * plan.tolerance:g} %"
     counted = f"{look.pairs} pair{'s' if look.pairs != 1 else ''}"
     if look.apart:
-        counted += f" ({look.apart} set apart: a launch in a slow mode)"
+        counted += f" ({look.apart} set apart for a far slower launch)"
     if outcome is DuelOutcome.EQUIVALENT and look.differs:
         return f"B takes {change}, which is within {within}, in {counted}"
     if outcome is DuelOutcome.EQUIVALENT:

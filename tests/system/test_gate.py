@@ -163,7 +163,7 @@ def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
         "--ddp-json=results.json",
     )
 
-    disturbed = "2 of 2 launches were disturbed: other processes took"
+    disturbed = "2 of 2 launches were disturbed, because other processes took"
     output = " ".join(result.stdout.str().split())
     assert f": {disturbed}" in output  # not stored, or stored without the step time
     assert levels(baseline) == before

@@ -161,8 +161,8 @@ def test_a_v100_in_a_slot_of_four_lanes_is_red_with_the_lanes(health):
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (3, 1)
     assert "MISSES TARGET: bus bandwidth target of all_reduce-ws2-256MiB-link" in shown
     assert (
-        "misses the target of at least 3.5 GB/s in bench_configs/health/link.yaml. The machine"
-        " shows: GPU 0, 1: PCIe runs on 4 of 16 lanes"
+        "misses the target of at least 3.5 GB/s in bench_configs/health/link.yaml."
+        " GPU 0, 1: PCIe runs on 4 of 16 lanes"
     ) in shown
 
 
@@ -181,7 +181,7 @@ def test_an_a100_at_half_of_its_power_is_red_with_the_limit(health):
     assert "MISSES TARGET: MFU target of mlp-none-fp16-ws1-b8192-compute" in shown
     assert "MISSES TARGET: MFU target of mlp-ddp-fp32-ws8-b8192-every_gpu" in shown
     assert (
-        "The machine shows: GPU 0, 1, 2, 3, 4, 5, 6, 7: its power limit is 200 W (default: 400 W);"
+        "GPU 0, 1, 2, 3, 4, 5, 6, 7: its power limit is 200 W (default: 400 W);"
         " GPU 0, 1, 2, 3, 4, 5, 6, 7: its clocks are reduced by power cap to 900 of 1410 MHz"
     ) in shown
 
@@ -200,8 +200,8 @@ def test_a_t4_that_throttles_is_red_and_not_excused_by_its_heat(health):
     assert done.parseoutcomes()["failed"] == 2
     assert "MISSES TARGET: MFU target of mlp-none-fp16-ws1-b8192-compute" in shown
     assert (
-        "The machine shows: GPU 0: its clocks are reduced by heat (hardware) to 300 of 1590 MHz."
-        " 3 of 3 launches were disturbed: heat or a weak power supply slowed a GPU down"
+        "GPU 0: its clocks are reduced by heat (hardware) to 300 of 1590 MHz;"
+        " 3 of 3 launches were disturbed, because heat or a weak power supply slowed a GPU down"
     ) in shown
 
 

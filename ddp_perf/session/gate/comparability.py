@@ -26,6 +26,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_controlled, metric_spec
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.render.units import change_text, counted, field_changes
+from ddp_perf.session.gate.disturbance import made_invalid
 from ddp_perf.stats.rule.comparison import upper_t
 from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT
@@ -374,18 +375,13 @@ def _with_clocks(
     is_slower = verdict.outcome in _SLOWER and finding.metric == STEP_TIME.name
     if not is_slower or verdict.ratio is None or finding.tolerance is None or lowest.ratio >= 1:
         return finding
-    what = f"{lowest}: {_cause(lowest, measurement.launches)}"
+    what = f"{lowest}; {_cause(lowest, measurement.launches)}"
     is_enough = 1 / lowest.ratio - 1 >= _HALF * (verdict.ratio - 1)
     explains = is_enough and verdict.ratio * lowest.ratio < 1 + finding.tolerance
     if not explains or _reach_their_limit(measurement.launches):
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}. {what}")
         return msgspec.structs.replace(finding, verdict=verdict)
-    what += "; if this clock is meant to stay, accept it as the new level"
-    reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
-    verdict = msgspec.structs.replace(
-        verdict, outcome=Outcome.INVALID, reason=reason, more_launches=None, likely_launches=None
-    )
-    return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
+    return made_invalid(finding, f"{what}; if the clock is meant to stay, accept this session")
 
 
 def _cause(change: ClockChange, launches: Sequence[LaunchResult]) -> str:
@@ -470,21 +466,14 @@ def compared_with_hosts(finding: Finding, outlier_host: OutlierHost | None) -> F
 
     It is INVALID if the host does not fit, and its times with it.
     """
-    verdict = finding.verdict
-    hosts = counted(finding.sessions, "host")
-    reason = f"{verdict.reason}. It is compared with the first session of {hosts} of the pool"
-    verdict = msgspec.structs.replace(verdict, reason=reason)
     if outlier_host is not None and metric_spec(finding.metric).disturbed_by is not None:
-        verdict = msgspec.structs.replace(
-            verdict,
-            outcome=Outcome.INVALID,
-            reason=f"{outlier_host}; by the figures alone: {verdict.outcome.value}: {reason}",
-            more_launches=None,
-            likely_launches=None,
-            chance=None,
-        )
-        what = "the host does not fit its pool"
-        return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
+        found = made_invalid(finding, str(outlier_host))
+        verdict, what = found.verdict, "the host does not fit its pool"
+        verdict = msgspec.structs.replace(verdict, chance=None)  # it begins no row of suspects
+        return msgspec.structs.replace(found, verdict=verdict, disturbance=what)
+    hosts = counted(finding.sessions, "host")
+    reason = f"{finding.verdict.reason}. The sessions are the first ones of {hosts} of the pool"
+    verdict = msgspec.structs.replace(finding.verdict, reason=reason)
     return msgspec.structs.replace(finding, verdict=verdict)
 
 

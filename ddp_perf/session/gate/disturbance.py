@@ -72,10 +72,10 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         verb = "was" if self.disturbed == 1 else "were"
         count = f"{self.disturbed} of {self.launches} launches {verb} disturbed"
-        text = f"{count}: {', '.join(self.causes)}"
+        text = f"{count}, because {' and '.join(self.causes)}"
         if self.harmless:
             verb = "does" if self.harmless == 1 else "do"
-            text += f"; {self.harmless} of them {verb} not count: no GPU waited for its host"
+            text += f"; {self.harmless} of them {verb} not count, as no GPU waited for its host"
         return text
 
 
@@ -180,7 +180,7 @@ def find_own_costs(
         for cause, shares in found.items()
         if 2 * len(shares) >= len(measurement.launches)
     ]
-    return f"{'; '.join(typical)}: a part of the step's cost" if typical else None
+    return f"{'; '.join(typical)}, a part of the step's cost" if typical else None
 
 
 def _compared(
@@ -264,21 +264,26 @@ def with_disturbance(
     metric = finding.metric
     if metric_spec(metric).disturbed_by is None or finding.verdict.outcome in _NOT_COMPARED:
         return finding
-    own_costs = find_own_costs(finding.case_id, measurements, metric)
-    if own_costs is not None:
-        finding = _with_remark(finding, f"; {where}{own_costs}")
     disturbance = find_disturbance(finding.case_id, measurements, metric)
-    if disturbance is None:
-        return finding
-    verdict, what = finding.verdict, f"{where}{disturbance}"
-    if not disturbance.prevails or _is_missed_by_the_machine(finding, measurements):
-        return _with_remark(finding, f". {what}")
-    reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
+    if disturbance is not None:
+        what = f"{where}{disturbance}"
+        if not disturbance.prevails or _is_missed_by_the_machine(finding, measurements):
+            finding = _with_remark(finding, what)
+        else:
+            finding = made_invalid(finding, what, more_launches=disturbance.more_launches)
+    own_costs = find_own_costs(finding.case_id, measurements, metric)
+    return finding if own_costs is None else _with_remark(finding, f"{where}{own_costs}")
+
+
+def made_invalid(finding: Finding, what: str, *, more_launches: int | None = None) -> Finding:
+    """Return the finding as INVALID because of ``what``, with its outcome by the figures alone."""
+    verdict = finding.verdict
+    alone = f"the figures alone give {verdict.outcome.value}"
     verdict = msgspec.structs.replace(
         verdict,
         outcome=Outcome.INVALID,
-        reason=reason,
-        more_launches=disturbance.more_launches,
+        reason=f"{what}; {verdict.reason if finding.disturbance else alone}",
+        more_launches=more_launches,
         likely_launches=None,
     )
     return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
@@ -296,5 +301,5 @@ def _is_missed_by_the_machine(finding: Finding, measurements: Mapping[str, Measu
 
 def _with_remark(finding: Finding, remark: str) -> Finding:
     verdict = finding.verdict
-    verdict = msgspec.structs.replace(verdict, reason=verdict.reason + remark)
+    verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remark}")
     return msgspec.structs.replace(finding, verdict=verdict)

@@ -107,14 +107,11 @@ def _compared(
     by = "" if ratio is None else f" ({100 * (ratio - 1):+.1f} % there)"
     least = 1 + (finding.tolerance or 0.0)
     if rules_out(there, max(verdict.ratio or least, least)):
-        reason = f"slower on node {here} alone, not on node {node}{by}: the node, not the code"
-        outcome = Outcome.BAD_NODE
-        if not is_known:
-            reason = (
-                f"slower on node {here} than before; on node {node}, which has no baseline, it is"
-                f" not{by}: compare both nodes"
-            )
-            outcome = verdict.outcome
+        reason = f"not slower on node {node}{by}"
+        if is_known:
+            reason, outcome = f"{reason}, so it is node {here} and not the code", Outcome.BAD_NODE
+        else:
+            reason, outcome = f"{reason}, which has no baseline; compare both", verdict.outcome
     else:
         slower = there.verdict.outcome in (Outcome.REGRESSION, Outcome.SUSPECT)
         what = "slower on" if slower else "not shown to be as fast as before on"

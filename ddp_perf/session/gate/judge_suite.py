@@ -351,10 +351,7 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:
         return efficiency
     outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.UNDECIDED
-    reason = (
-        f"{efficiency.verdict.reason}; but the step of all ranks is not slower:"
-        " the one-rank step got faster"
-    )
+    reason = "the one-rank step got faster, and the step of all ranks is not slower"
     verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
     return msgspec.structs.replace(efficiency, verdict=verdict)
 

@@ -17,7 +17,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement, NodeFinding
 from ddp_perf.core.metric import NODES, STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import counted, percent_change, short_percent
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.stats.alike_nodes import (
     LEAST_NODES,
@@ -325,7 +325,7 @@ def name_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) ->
     slow = [one.node for one in of_nodes.nodes if one.is_slow]
     healthy = {launch.node for launch in measurement.launches} - {*slow}
     if not healthy:
-        reason = f"no node is left that is not slow: {', '.join(slow)}"
+        reason = f"every node is slow ({', '.join(slow)})"
         verdict = Verdict(outcome=Outcome.UNDECIDED, reason=reason)
         return msgspec.structs.replace(finding, verdict=verdict)
     without = f", without {', '.join(slow)}" if slow else ""
@@ -450,15 +450,12 @@ def _verdict(found: Sequence[NodeFinding], tolerance: float) -> Verdict:
         return Verdict(outcome=Outcome.UNDECIDED, reason=reason)
     name = max(offsets, key=offsets.__getitem__)
     by = math.exp(offsets[name])
-    shown = f"{name} is the slowest ({100 * (by - 1):+.1f} %)"
+    shown = f"{name} is the slowest of {counted(len(found), 'node')} ({percent_change(by)})"
     how = f"nodes differ by {100 * node_spread(offsets).sd:.1f} %"
     if by >= 1 + tolerance / _TOLERANCE_SHARE:
         reason = f"{shown}, and too few nodes and sessions show whether it always was; {how}"
         return Verdict(outcome=Outcome.UNDECIDED, reason=reason, ratio=by)
-    reason = (
-        f"none of {counted(len(found), 'node')} is clearly slower than the others by"
-        f" {100 * tolerance:g} %; {shown}; {how}"
-    )
+    reason = f"{shown}; {how}, and {short_percent(tolerance)} is allowed"
     return Verdict(outcome=Outcome.PASS, reason=reason, ratio=by)
 
 

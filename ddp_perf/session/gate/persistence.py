@@ -10,6 +10,7 @@ from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHisto
 from ddp_perf.core.measurement import Finding, Look
 from ddp_perf.core.metric import EXACT, METRICS, NODES
 from ddp_perf.core.verdict import OPEN, Outcome
+from ddp_perf.render.units import counted
 from ddp_perf.stats.rule.comparison import sessions_to_confirm
 
 # A verdict among those of the sessions before it: suspects in a row, and a regression that stays.
@@ -25,8 +26,8 @@ from ddp_perf.stats.rule.comparison import sessions_to_confirm
 _MAY_BE_AS_SLOW = (Outcome.PASS, *OPEN)
 _LEFT = 1 / 3
 _REMEDIES = (
-    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --ddp-reason "…"'
-    " begins a new level"
+    'mend it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
+    " (ddp-perf baseline ack)"
 )
 _MAY_MEND = (Outcome.PASS, Outcome.UNDECIDED)
 
@@ -58,19 +59,16 @@ def _persisting(
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
+    since = f"slower since {red[0].date[:10]}{_doubt(history)}" if red else ""
     if red and verdict.outcome is Outcome.REGRESSION:
-        reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
-        return _red(finding, f"{reason}; {_REMEDIES}")
+        return _red(finding, f"{verdict.reason}. It has been {since}; {_REMEDIES}")
     if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(finding, history):
-        reason = (
-            f"slower since {red[0].date[:10]}{_doubt(history)}, and this session does not show that"
-            f" it was mended ({_REMEDIES}): {verdict.reason}"
-        )
-        return _red(finding, reason)
+        mend = f"{since}, and not shown to be mended; {_REMEDIES}"
+        return _red(finding, f"{mend}. This session: {verdict.reason}")
     if not red and verdict.chance is not None:
         many = 1 + _apart(history, date, host)
         if many >= sessions_to_confirm(verdict.chance, alpha):
-            return _red(finding, f"suspect for {many} sessions in a row: {verdict.reason}")
+            return _red(finding, f"suspect {many} sessions in a row; {verdict.reason}")
     return finding
 
 
@@ -115,8 +113,8 @@ def _doubt(history: MetricHistory) -> str:
     count = len(history.reference)
     if count >= REFERENCE_SESSIONS:
         return ""
-    sessions = "1 session sets" if count == 1 else f"{count} sessions set"
-    return f" (only {sessions} the level; if the later ones are right, accept them)"
+    sessions = counted(count, "faster session")
+    return f" (against only {sessions}; if the later ones are right, accept them)"
 
 
 def _apart(history: MetricHistory, date: str, host: str | None) -> int:
@@ -224,8 +222,8 @@ def _is_red(finding: Finding) -> bool:
 def _suspect(finding: Finding) -> Finding:
     verdict = finding.verdict
     reason = (
-        f"{verdict.outcome.value}, reported only: the case rotates over a week, and is not of the"
-        f" core (--ddp-config gates it); {verdict.reason}"
+        f"{verdict.outcome.value}, reported only, since the case rotates over a week"
+        f" (--ddp-config gates it); {verdict.reason}"
     )
     verdict = msgspec.structs.replace(verdict, outcome=Outcome.SUSPECT, reason=reason)
     return msgspec.structs.replace(finding, verdict=verdict)

@@ -45,7 +45,7 @@ def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine 
     shown = "; ".join(_together(faults))
     if not shown:
         return finding
-    reason = f"{finding.verdict.reason}. The machine shows: {shown}"
+    reason = f"{finding.verdict.reason}. {shown}"
     verdict = msgspec.structs.replace(finding.verdict, reason=reason)
     return msgspec.structs.replace(finding, verdict=verdict)
 
@@ -212,8 +212,7 @@ def _unless_one_rank_is_faster(findings: Sequence[Finding]) -> Iterator[Finding]
             and one.target.published
         ):
             reason = (
-                f"{one.verdict.reason}; all ranks together reach the throughput that they must, so"
-                " it is one rank alone that is faster than published"
+                "all ranks together reach their throughput; one rank alone is faster than published"
             )
             verdict = Verdict(outcome=Outcome.MEETS_TARGET, reason=reason)
             one = msgspec.structs.replace(one, verdict=verdict)
@@ -333,11 +332,11 @@ def _reason(
     figure = f"{_number(target, judged.value)}{_suffix(target, unit)} ({over})"
     if target.published is not None:
         said = f"{_aim(target, unit)}; measured {figure}"
-        return said if verb is not None else f"{said} does not decide it: {_need(judged)}"
+        return said if verb is not None else f"{said} does not decide it; {_need(judged)}"
     figure = f"{target.spec.title} {figure}"
     if verb is not None:
         return f"{figure} {verb} {_aim(target, unit)}"
-    return f"{figure} does not decide {_aim(target, unit)}: {_need(judged)}"
+    return f"{figure} does not decide {_aim(target, unit)}; {_need(judged)}"
 
 
 def _need(judged: TargetJudgement) -> str:

@@ -144,11 +144,6 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
     baseline: tuple[int, ...]  # of each baseline session
     baseline_launches: tuple[int, ...]
 
-    @property
-    def any_slow(self) -> bool:
-        """True if any launch is in the slow mode."""
-        return self.current + sum(self.baseline) > 0
-
     def has_grown(self, overall: float, tolerance: float) -> bool:
         """Return whether more launches are slow than in any older session, at that cost at least.
 

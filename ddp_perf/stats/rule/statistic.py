@@ -50,7 +50,6 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     launch_df: int
     restless: bool = False  # the launch variance is of this session alone: the others differ less
     launches: int  # of the current session, in the fast mode
-    sessions: int
     reference_sessions: int
     control: float  # because the slope on the control is uncertain
     sampling: Sampling = NOT_SAMPLED  # of the current session
@@ -236,7 +235,6 @@ def _errors(
         launch_df=levels.own_df if restless else levels.launch_df,
         restless=restless,
         launches=int(levels.fast_launches[-1]),
-        sessions=len(stored.logs),
         reference_sessions=reference_sessions,
         control=control.variance if control else 0.0,
     )

@@ -30,7 +30,7 @@ from ddp_perf.stats.rule.levels import (
     moderate,
     session_spread,
 )
-from ddp_perf.stats.rule.reason import ratio_change
+from ddp_perf.stats.rule.reason import count_slow, interval_text, ratio_change, slow_launches
 from ddp_perf.stats.rule.statistic import chance_of_slow_mode, satterthwaite
 
 # The difference of two sides of a comparison, each of one session or several.
@@ -172,90 +172,46 @@ def reason_of_sides(
 
     ``by_share``: a suspect side is suspect for its slow launches.
     """
-    figures = f"{_figures(difference, by_share=by_share)}; "
-    sentences = [figures + _meaning(outcome, difference, levels, by_share=by_share)]
-    if difference.share.any_slow:
-        sentences.append(_slow_launches(difference))
-    return ". ".join(sentences)
-
-
-def _figures(difference: SidesDifference, *, by_share: bool) -> str:
-    comparison = difference.comparison
+    share, overall = difference.share, difference.overall
+    ratio = ratio_change(difference.comparison.ratio)
     sides = f"in {counted(difference.new_sessions, 'session')} against {difference.old_sessions}"
     if by_share:
-        overall, fast = map(ratio_change, (math.exp(difference.overall), comparison.ratio))
-        return f"{overall} {sides}, {fast} without the slow launches"
-    low, high = map(ratio_change, comparison.interval)
-    return f"{ratio_change(comparison.ratio)} {sides} (99 % interval {low} to {high})"
+        change = f"{ratio_change(math.exp(overall))} {sides}, {ratio} without slow launches"
+        return f"{change}. {count_slow(share)}"
+    sentence = _conclusion(outcome, f"{ratio} {sides}", difference, levels)
+    return ". ".join([sentence, *slow_launches(share, overall, difference.chance_all_slow)])
 
 
-def _meaning(
-    outcome: Outcome, difference: SidesDifference, levels: SignificanceLevels, *, by_share: bool
+def _conclusion(
+    outcome: Outcome, change: str, difference: SidesDifference, levels: SignificanceLevels
 ) -> str:
-    comparison = difference.comparison
-    tolerance, level = short_percent(comparison.tolerance), f"{100 * levels.regression:.2g} %"
-    if outcome is Outcome.REGRESSION:
-        by_chance = f"unchanged code is so in {level} of comparisons"
-        return f"significantly slower ({by_chance}), and by at least the tolerance of {tolerance}"
+    comparison, level = difference.comparison, f"{100 * levels.regression:.2g} %"
+    measured = f"{change} ({interval_text(comparison.interval)})"
+    limit, twice = short_percent(comparison.tolerance), short_percent(2 * comparison.tolerance)
     if outcome is Outcome.IMPROVEMENT:
-        return f"significantly faster, and by at least the tolerance of {tolerance}"
-    if by_share:
-        return "suspect: more slow launches than in any older session"
+        return f"{measured}; the tolerance is {limit}"
+    if outcome is Outcome.REGRESSION:
+        by_chance = f"Unchanged code is so slow in {level} of comparisons"
+        return f"{measured}; the tolerance is {limit}. {by_chance}"
     if outcome is Outcome.SUSPECT:
-        return f"slower at the 1 % level, not at the {level} that proves it"
+        by_chance = f"Unchanged code is so slow in {100 * SUSPECT_LEVEL:g} % of comparisons at most"
+        return f"{measured}. {by_chance}, and a REGRESSION in {level}"
+    assumed = " (assumed)" if difference.is_assumed else ""
+    differ = f"sessions differ by {100 * difference.session_sd:.1f} %{assumed}"
+    upper = comparison.upper(levels.passing)
     if outcome is Outcome.PASS:
-        return _ruled_out(difference, levels)
-    return _undecided(difference, levels)
-
-
-def _ruled_out(difference: SidesDifference, levels: SignificanceLevels) -> str:
-    twice = f"{short_percent(2 * difference.comparison.tolerance)}, twice the tolerance"
-    if difference.by_launches is None:
-        return f"{twice}, is ruled out"
-    return (
-        f"the launches of these sessions rule out {twice}; if sessions differ by"
-        f" {_session_sd(difference)}, the code is"
-        f" {_at_most(difference.comparison.upper(levels.passing))}"
-    )
-
-
-def _undecided(difference: SidesDifference, levels: SignificanceLevels) -> str:
-    twice = short_percent(2 * difference.comparison.tolerance)
+        if difference.by_launches is None:
+            return f"{measured}; {twice} slower is ruled out"
+        most = at_most_percent(max(0.0, upper - 1))
+        rules_out = f"the launches rule out {twice} slower"
+        return f"{measured}; {rules_out}. If {differ}, it is at most {most} slower"
     if difference.share.prevails:
-        return "undecided: most launches were slow, as in no older session"
-    if difference.by_launches is None:
-        bound = _at_most(difference.comparison.upper(levels.passing))
-        return (
-            f"undecided: {bound}, and {twice} is to be ruled out; sessions differ by"
-            f" {_session_sd(difference)}"
-        )
-    bound = _at_most(difference.by_launches.upper(levels.passing))
-    return f"undecided: {bound} by the launches of these sessions, and {twice} is to be ruled out"
-
-
-def _session_sd(difference: SidesDifference) -> str:
-    if difference.is_assumed:
-        return f"{short_percent(difference.session_sd)}, as is assumed"
-    return f"{100 * difference.session_sd:.1f} %"
-
-
-def _at_most(upper: float) -> str:
-    if upper <= 1:
-        return "no slower"
-    return f"at most {at_most_percent(upper - 1)} slower"
-
-
-def _slow_launches(difference: SidesDifference) -> str:
-    share = difference.share
-    counts = (
-        f"{share.current} of {counted(share.current_launches, 'newer launch')} were in a slow mode,"
-        f" {sum(share.baseline)} of {counted(sum(share.baseline_launches), 'older launch')}"
-    )
-    if difference.chance_all_slow:
-        return (
-            f"{counts}; possibly all newer ones are (probability {difference.chance_all_slow:.2g})"
-        )
-    return f"{counts} (chance {share.chance:.2g})"
+        return f"most launches were slow; measured: {change}"
+    by, why = "", f"; {differ}"
+    if difference.by_launches is not None:
+        upper, by, why = difference.by_launches.upper(levels.passing), " by the launches", ""
+    bound = f"at most {at_most_percent(upper - 1)} slower{by} (99.5 % confidence)"
+    return f"{bound}; measured: {change}. A PASS rules out {twice}{why}"
 
 
 # Judge whether one side of a comparison is slower than the other one, by plain numbers.

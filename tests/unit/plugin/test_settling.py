@@ -133,7 +133,7 @@ def test_a_slower_session_of_unchanged_code_names_the_machine(settled):
     result = settled.session(0.015)
 
     assert outcome(result) is Outcome.REGRESSION
-    assert "it is the machine that got slower" in result.finding(ONE, "step_time").verdict.reason
+    assert "the machine got slower" in result.finding(ONE, "step_time").verdict.reason
     assert settled.opened == []
 
 
@@ -191,7 +191,7 @@ def test_a_settled_improvement_becomes_the_level_of_an_appended_session(settled)
     for case_id in improved:
         case = settled.project.stored()[case_id]
         (entry,) = case.log
-        assert entry.reason.startswith("a settled improvement: settled beside the session of ")
+        assert entry.reason.startswith("a settled improvement: -")
         assert entry.date == result.date == case.sessions[-1].date
         assert len(case.history("step_time").at_level) == 1
         assert result.saved[case_id].mode == "accept"

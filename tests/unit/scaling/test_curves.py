@@ -173,8 +173,8 @@ def test_disturbed_case_is_left_out_with_its_disturbance():
 
     assert sizes(series) == [1, 4]
     assert series.left_out == (
-        f"{two.case.id}: 2 of 3 launches were disturbed: other processes took 90 % of the ranks'"
-        " cores (find them with top)",
+        f"{two.case.id}: 2 of 3 launches were disturbed, because other processes took 90 % of"
+        " the ranks' cores (find them with top)",
     )
 
 

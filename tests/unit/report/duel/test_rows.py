@@ -100,4 +100,4 @@ def test_what_disturbed_a_side_is_stated_for_that_side():
     )
     row = row_of(make_case_duel(DuelOutcome.EQUIVALENT, pairs=pairs))
     assert list(row.disturbed) == ["B"]
-    assert "4 of 4 launches were disturbed: the hypervisor took 30 %" in row.disturbed["B"]
+    assert "4 of 4 launches were disturbed, because the hypervisor took 30 %" in row.disturbed["B"]

@@ -77,7 +77,7 @@ def test_a_disturbed_case_is_named(measurements):
     text = text_of([measurements[0], disturbed])
 
     assert text.count("its times mean little: ") == 1
-    assert "2 of 2 launches were disturbed: other processes took 40 %" in text
+    assert "2 of 2 launches were disturbed, because other processes took 40 %" in text
 
 
 def test_a_script_that_was_over_before_its_terms_were_seen_is_named(measurements):

@@ -139,7 +139,7 @@ def test_the_sentence_states_how_many_steps_were_clean_and_how_many_are_enough()
     disturbance = found(7, 12, 3, foreign=BUSY)
 
     assert str(disturbance) == (
-        "3 of 3 launches were disturbed: other processes took 12 % of the ranks' cores"
+        "3 of 3 launches were disturbed, because other processes took 12 % of the ranks' cores"
         " (find them with top); only 7 of 60 steps were undisturbed, and 20 are needed"
     )
 
@@ -178,8 +178,8 @@ def test_clean_steps_are_no_remedy_where_they_are_not_lacking_or_for_the_tail():
 
 def test_stolen_time_has_no_remark_on_what_does_no_harm():
     assert str(found(60, stolen=0.5)) == (
-        "1 of 1 launches was disturbed: the hypervisor took 50 % of the ranks' cores for other"
-        " machines"
+        "1 of 1 launches was disturbed, because the hypervisor took 50 % of the ranks' cores for"
+        " other machines"
     )
 
 

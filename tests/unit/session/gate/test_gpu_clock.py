@@ -53,10 +53,10 @@ def test_a_locked_clock_is_not_blamed_on_the_code():
 
     assert finding.verdict.outcome is Outcome.INVALID
     assert finding.verdict.reason.startswith(
-        "GPU clock 1,200 MHz, baseline 1,980 MHz: somebody locked it (nvidia-smi -rgc) or the card"
+        "GPU clock 1,200 MHz, baseline 1,980 MHz; somebody locked it (nvidia-smi -rgc) or the card"
         " is capped"
     )
-    assert "by the figures alone: REGRESSION" in finding.verdict.reason
+    assert "the figures alone give REGRESSION" in finding.verdict.reason
     assert finding.disturbance.startswith("GPU clock 1,200 MHz")
     assert "GPU clock under load 1,980 → 1,200 MHz" in finding.changed
 

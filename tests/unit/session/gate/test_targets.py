@@ -121,7 +121,7 @@ def test_launches_that_differ_leave_it_undecided_with_the_launches_that_would_de
     assert finding.verdict.outcome is Outcome.UNDECIDED
     more = finding.verdict.more_launches
     assert finding.verdict.reason.endswith(
-        f"does not decide the target of at most 10.2 ms in {FILE}: about {more} more launches would"
+        f"does not decide the target of at most 10.2 ms in {FILE}; about {more} more launches would"
         " decide it"
     )
 
@@ -216,7 +216,7 @@ def test_a_target_that_is_met_in_spite_of_heat_is_no_pass():
     (finding,) = judged([one, with_conditions(two, hot, hot, hot)]).values()
 
     assert finding.verdict.outcome is Outcome.INVALID
-    assert "by the figures alone: MEETS TARGET" in finding.verdict.reason
+    assert "the figures alone give MEETS TARGET" in finding.verdict.reason
 
 
 def test_disturbed_launches_make_it_invalid_except_for_memory():
@@ -225,7 +225,7 @@ def test_disturbed_launches_make_it_invalid_except_for_memory():
     found = judged([one, with_conditions(two, busy, busy, None)])
 
     assert found["target:throughput"].verdict.outcome is Outcome.INVALID
-    assert "by the figures alone: MEETS TARGET" in found["target:throughput"].verdict.reason
+    assert "the figures alone give MEETS TARGET" in found["target:throughput"].verdict.reason
     assert found["target:peak_memory"].verdict.outcome is Outcome.MEETS_TARGET
 
 

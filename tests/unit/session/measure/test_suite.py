@@ -174,7 +174,7 @@ def busy(case):
     return answer
 
 
-DISTURBED = "2 of 3 launches were disturbed: other processes took 50 %"
+DISTURBED = "2 of 3 launches were disturbed, because other processes took 50 %"
 
 
 @pytest.mark.parametrize("mode", ["missing", "append"])

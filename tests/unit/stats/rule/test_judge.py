@@ -119,7 +119,7 @@ def test_slow_drift_is_found_against_a_frozen_reference_and_named_within_a_growi
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, drift, strict=True)]
     assert judge(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
     growing = judge(current, baseline, **RULE)
-    assert "The reference itself moved by +" in growing.reason
+    assert growing.off_level
 
 
 def test_prior_finds_a_slow_down_that_three_sessions_alone_do_not():
@@ -144,7 +144,6 @@ def test_control_removes_the_movement_of_the_machine():
     seeing = judge(current, baseline, control=control, baseline_control=baseline_control, **RULE)
     assert blind.outcome is Outcome.UNDECIDED
     assert seeing.outcome is Outcome.PASS
-    assert "was subtracted" in seeing.reason
 
 
 def test_noisy_control_is_not_used():
@@ -154,7 +153,6 @@ def test_noisy_control_is_not_used():
     verdict = judge(current, baseline, control=control, baseline_control=baseline_control, **RULE)
     assert verdict.outcome is plain.outcome
     assert verdict.ratio == pytest.approx(plain.ratio, abs=0.003)
-    assert "nothing was subtracted" in verdict.reason
 
 
 def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
@@ -169,7 +167,6 @@ def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
         **RULE,
     )
     assert verdict.outcome is Outcome.INVALID
-    assert "machine itself changed" in verdict.reason
 
 
 def test_growing_share_of_slow_launches_is_suspect():
@@ -177,20 +174,15 @@ def test_growing_share_of_slow_launches_is_suspect():
     current = [*current[:1], *scaled(current[1:], 1.5)]
     verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.SUSPECT
-    assert "slow mode" in verdict.reason
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
     assert verdict.upper is None  # that of the fast launch is not the session's
-    percent = 100 * (verdict.ratio - 1)
-    assert verdict.reason.startswith(f"+{percent:.1f} % against 8 sessions, ")
 
 
-def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
+def test_two_slow_launches_prevent_a_pass():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:3], *scaled(current[3:], 1.5)]
     verdict = judge(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.UNDECIDED)
-    assert "2 of 5 launches were in a slow mode, far above the others; 0 of 40" in verdict.reason
-    assert "Over all launches" not in verdict.reason  # the reason begins with that change
 
 
 def test_a_ratio_of_the_fast_launches_has_that_of_all_launches_beside_it():
@@ -199,7 +191,7 @@ def test_a_ratio_of_the_fast_launches_has_that_of_all_launches_beside_it():
     verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.REGRESSION
     assert verdict.ratio == pytest.approx(1.1, rel=0.02)
-    overall = re.search(r"Over all launches the change is \+([\d.]+) %; the one", verdict.reason)
+    overall = re.search(r"with them it is \+([\d.]+) %", verdict.reason)
     assert float(overall[1]) == pytest.approx(100 * (1.1**0.2 * 1.6**0.8 - 1), abs=3)
 
 
@@ -223,40 +215,23 @@ def test_every_launch_in_the_known_slow_mode_is_no_regression():
 
 
 @pytest.mark.parametrize(
-    ("sessions", "machine", "advice"),
+    ("sessions", "machine", "by_launches", "by_sessions"),
     [
-        (
-            8,
-            {"seed": 6, "launch": 0.03, "session": 0.0},
-            "of this session decide it, 9 times in 10",
-        ),
-        (3, {"seed": 12, "session": 0.008}, "further stored sessions may decide it"),
-        (8, {"seed": 13, "session": 0.06}, "or raise the tolerance"),
+        (8, {"seed": 6, "launch": 0.03, "session": 0.0}, True, False),
+        (3, {"seed": 12, "session": 0.008}, False, True),
+        (8, {"seed": 13, "session": 0.06}, False, False),
+        (1, {"seed": 5, "session": 0.03}, False, False),
     ],
 )
-def test_undecided_verdict_states_what_likely_decides_it(sessions, machine, advice):
+def test_undecided_verdict_has_its_bound_and_what_likely_decides_it(
+    sessions, machine, by_launches, by_sessions
+):
     *baseline, current = simulated_sessions(sessions + 1, **machine)
     verdict = judge(current, baseline, **RULE)
     assert verdict.outcome is Outcome.UNDECIDED
-    assert advice in verdict.reason
-    if "may decide" in advice:
-        assert verdict.more_sessions
-    else:
-        assert verdict.more_sessions is None
-
-
-@pytest.mark.parametrize("sessions", [1, 2, 8])
-def test_an_undecided_verdict_begins_with_what_it_rules_out(sessions):
-    *baseline, current = simulated_sessions(sessions + 1, seed=5, session=0.03)
-
-    verdict = judge(current, baseline, **RULE)
-
-    assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper == pytest.approx(verdict.interval[1])
-    percent = math.ceil(100 * (verdict.upper - 1))
-    assert verdict.reason.startswith(
-        f"undecided: at most {percent} % above the baseline (99.5 % confidence). "
-    )
+    assert (verdict.likely_launches is not None) is by_launches
+    assert (verdict.more_sessions is not None) is by_sessions
 
 
 def test_fast_launches_rule_nothing_out_where_most_are_slow_as_never_before():
@@ -268,6 +243,3 @@ def test_fast_launches_rule_nothing_out_where_most_are_slow_as_never_before():
 
     assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.upper is None
-    assert verdict.reason.startswith(
-        "undecided: most launches were slow, as in no session before. "
-    )

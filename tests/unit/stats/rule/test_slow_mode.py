@@ -1,7 +1,5 @@
 """The share of slow launches is compared session by session, by its rank."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,12 +53,6 @@ def test_a_session_without_a_slow_launch_is_as_large_as_any_other_without():
 
     assert share.chance == 1
     assert not share.is_largest
-    assert not share.any_slow
-
-
-def test_any_slow_launch_counts_now_or_before():
-    for current, before in itertools.product((0, 1), (0, 1)):
-        assert share_of(current, 5, [0, before]).any_slow is (current + before > 0)
 
 
 def test_slow_launches_are_counted_by_session_and_a_slow_session_counts_as_a_whole():

@@ -37,7 +37,6 @@ def errors(*, variance=4e-4, df=7.0, assumed_sd=None, **changes):
         "launch_variance": 1e-3,
         "launch_df": 32,
         "launches": 5,
-        "sessions": 8,
         "reference_sessions": 4,
         "control": 2e-4,
     }
