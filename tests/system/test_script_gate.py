@@ -92,7 +92,7 @@ def project(tmp_path_factory):
     (path / "suite.yaml").write_text(SUITE, encoding="utf-8")
     (path / "pytest.ini").write_text(INI, encoding="utf-8")
     stored = run(path, "--save-baseline")
-    assert "2 cases are stored" in stored, stored
+    assert "judge the next session against what is stored" in stored, stored
     return path
 
 
