@@ -37,7 +37,7 @@ def test_a_github_job_gets_annotations_and_a_summary(writer, tmp_path):
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
     writer.write([make_suite_result()], complete=True, environ=environ)
 
-    assert writer.lines[0].startswith(f"::error title=REGRESSION%3A {TWO.id}::")
+    assert writer.lines[0].startswith(f"::error title={TWO.id}%3A REGRESSION (+20.0 %25)::")
     assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: performance")
 
 
