@@ -56,25 +56,22 @@ class _Mark(NamedTuple):
 
 
 def _marks(report: Report, checkout: Checkout) -> Iterator[_Mark]:
-    """Yield the marks, the red ones first. Sections with the same line share a mark."""
+    """Yield the marks, the red ones first, and of these the ones at a line, which cases share."""
     for status in _LEVELS:
-        found: dict[_Line | str, list[Section]] = {}
-        sections = [section for section in report.sections if section.status is status]
-        for section in sections:
-            for key in dict.fromkeys(_lines(section).values()) or [section.title]:
-                found.setdefault(key, []).append(section)
-        for key, (first, *others) in found.items():
-            line = None if isinstance(key, str) else key
-            texts = _texts(first, line)
-            if others:
-                texts.append(f"and in {counted(len(others), 'other case')}")
-            yield _Mark(
-                status=status,
-                title=_title(first, report.table),
-                texts=texts,
-                line=None if line is None else (checkout.path(line[0]), line[1]),
-                section=first,
-            )
+        found: dict[_Line, list[Section]] = {}
+        alone: list[tuple[None, list[Section]]] = []
+        for section in report.sections:
+            if section.status is status:
+                lines = dict.fromkeys(_lines(section).values())
+                for line in lines:
+                    found.setdefault(line, []).append(section)
+                if not lines:
+                    alone.append((None, [section]))
+        for at, (first, *others) in [*found.items(), *alone]:
+            more = [f"and in {counted(len(others), 'other case')}"] if others else []
+            place = None if at is None else (checkout.path(at[0]), at[1])
+            texts = [*_texts(first, at), *more]
+            yield _Mark(status, _title(first, report.table), texts, place, first)
 
 
 def _notes(section: Section) -> list[Note]:

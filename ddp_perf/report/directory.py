@@ -17,7 +17,7 @@ from ddp_perf.render.model import Report
 from ddp_perf.render.page import report_page
 from ddp_perf.render.units import to_json
 from ddp_perf.report.columns import suite_figures
-from ddp_perf.report.duel.report import DUEL_PAGE, build_duel
+from ddp_perf.report.duel.report import build_duel
 from ddp_perf.report.duel.rows import DuelReport, duel_report
 from ddp_perf.report.files.exporters import (
     action_benchmark_json,
@@ -34,7 +34,7 @@ from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.work_rows import WORK_PAGE, WorkReport, build_work, work_report
+from ddp_perf.report.work_rows import WorkReport, build_work, work_report
 from ddp_perf.work.values import CountedCase
 
 # ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
@@ -105,14 +105,24 @@ def write_work_report(
     """
     rows = work_report(counted, accelerators)
     report = build_work(rows)
-    files = {
-        WORK_PAGE: report_page(report),
-        "work.md": report_markdown(report).encode("utf-8", "replace"),
-        "work.json": (to_json(rows) + "\n").encode("utf-8", "replace"),
-        f"work.{QUALITY}": gitlab_json(report, checkout).encode("utf-8", "replace"),
-    }
-    write_files(directory, files.items())
+    _write(directory, report, report_markdown(report), to_json(rows), checkout)
     return report
+
+
+def _write(
+    directory: Path, report: Report, markdown: str, data: str, checkout: Checkout
+) -> list[Path]:
+    """Write a page and the files beside it, and return their paths."""
+    stem = Path(report.page).stem
+    texts = {
+        f"{stem}.md": markdown,
+        report.data: f"{data}\n",
+        f"{stem}.{QUALITY}": gitlab_json(report, checkout),
+    }
+    encoded = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
+    files = {report.page: report_page(report), **encoded}
+    write_files(directory, files.items())
+    return [directory / name for name in files]
 
 
 def work_report_schema() -> dict[str, Any]:
@@ -151,11 +161,4 @@ def write_duel_report(directory: Path, duel: Duel, checkout: Checkout = CHECKOUT
     if one cannot be written.
     """
     report = build_duel(duel)
-    files = {
-        DUEL_PAGE: report_page(report),
-        "duel.md": duel_markdown(report).encode("utf-8", "replace"),
-        "duel.json": (duel_json(duel) + "\n").encode("utf-8", "replace"),
-        f"duel.{QUALITY}": gitlab_json(report, checkout).encode("utf-8", "replace"),
-    }
-    write_files(directory, files.items())
-    return [directory / name for name in files]
+    return _write(directory, report, duel_markdown(report), duel_json(duel), checkout)

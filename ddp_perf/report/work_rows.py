@@ -76,9 +76,6 @@ class WorkReport(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]  # cases by verdict, the most frequent first
     rows: tuple[WorkRow, ...]
 
-    def of(self, status: Status) -> list[WorkRow]:
-        return [row for row in self.rows if row.status is status]
-
 
 def work_report(
     cases: Sequence[CountedCase], accelerators: Mapping[str, Sequence[str]]

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome, Outcome
-from ddp_perf.render.annotations import CHECKOUT, Checkout, github_lines, gitlab_json, tell_github
+from ddp_perf.render.annotations import CHECKOUT, Checkout, github_lines, gitlab_json
 from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.report.work_rows import build_work
@@ -80,7 +80,11 @@ def test_the_marks_of_a_duel(file_regression):
 
 
 def both(report):
-    return "\n".join([*github_lines(report, CHECKOUT), gitlab_json(report)])
+    found = [
+        f"{one['severity']} {one['location']} {one['check_name']}: {one['description']}"
+        for one in json.loads(gitlab_json(report))
+    ]
+    return "\n".join([*github_lines(report, CHECKOUT), *found, ""])
 
 
 def test_only_what_is_red_or_undecided_is_marked_the_red_first():
@@ -93,15 +97,6 @@ def test_only_what_is_red_or_undecided_is_marked_the_red_first():
     assert [one["severity"] for one in json.loads(gitlab_json(report))] == ["major", "minor"]
 
 
-def test_each_line_of_a_section_has_its_notes_before_those_without_a_line():
-    report = make_report(make_section(WHY, change(1, "a"), change(2, "b"), change(1, "c")))
-
-    assert [(one["line"], text) for _, one, text in read(report)] == [
-        ("1", "a\nc\nbecause"),
-        ("2", "b\nbecause"),
-    ]
-
-
 def test_a_change_stands_at_the_line_that_caused_it():
     edited = [Note(text="edited", source=make_site(line)) for line in (7, 9)]
     report = make_report(make_section(*edited, change(42, "far"), change(9, "near")))
@@ -109,18 +104,14 @@ def test_a_change_stands_at_the_line_that_caused_it():
     assert [text for _, _, text in read(report)] == ["edited\nfar", "edited\nnear"]
 
 
-def test_sections_without_a_line_have_a_mark_each_and_those_with_the_same_one_share_it():
-    alone = make_section(WHY, title="a"), make_section(WHY, title="b")
+def test_sections_share_a_line_and_come_before_those_without_one():
+    alone = [make_section(WHY)] * 2
     shared = make_section(WHY, change(1), title="c"), make_section(change(1), title="d")
 
-    assert places(*alone, *shared) == [None, None, "1"]
+    assert places(*alone, *shared) == ["1", None, None]
     *_, (_, properties, text) = read(make_report(*shared))
     assert properties["title"] == "c: SLOWER"
     assert text == "more\nbecause\nand in 1 other case"
-
-
-def test_no_line_is_marked_for_a_failure():
-    assert places(make_section(Note(text="raised", kind="output"), change(1))) == [None]
 
 
 def test_the_title_states_how_much_slower_the_case_is():
@@ -141,6 +132,12 @@ def test_ten_of_each_level_are_shown_and_all_in_gitlab():
     assert [level for level, _, _ in read(report)] == ["error"] * 10 + ["warning"] * 10
     found = json.loads(gitlab_json(report))
     assert len({one["fingerprint"] for one in found}) == len(found) == 24
+
+
+def test_a_mark_has_few_notes_and_each_has_a_limit():
+    report = make_report(make_section(*(Note(text="x" * 2000 + str(n)) for n in range(9))))
+
+    assert next(read(report))[2] == "\n".join(["x" * 1000] * 6)
 
 
 def test_a_fingerprint_does_not_depend_on_figures():
@@ -173,13 +170,3 @@ def test_paths_are_relative_to_the_repository(tmp_path):
     assert checkout.path(SITE.file) == "models/my_model.py"
     assert checkout.path("outside.py") == "outside.py"
     assert Checkout.of_job([str(models)], models, {}).path(SITE.file) == SITE.file
-
-
-def test_a_github_job_has_annotations_and_its_summary_is_appended_to(tmp_path):
-    report, path = make_report(make_section(WHY)), tmp_path / "summary.md"
-    path.write_text("before\n", "utf-8")
-    environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(path)}
-
-    assert tell_github(report, "after\n", {}) == ([], [])
-    assert tell_github(report, "after\n", environ) == (github_lines(report, CHECKOUT), [])
-    assert path.read_text("utf-8") == "before\nafter\n"
