@@ -53,12 +53,14 @@ def places(*sections):
 
 def test_the_marks_of_counted_work(file_regression):
     added = make_change(what="aten.add (float32)", name="aten.add", bytes=0)
-    less = make_change(before=3, after=1, bytes=0, places=(Place(site=make_site(9), count=-2),))
+    nine = make_site(9)
+    less = make_change(before=3, after=1, bytes=0, places=(Place(site=nine, count=-2),))
+    at_both = make_change(places=(Place(site=SITE, count=2), Place(site=nine, count=1)))
     option = "ddp.bucket_cap_mb: 25 → 5 (a.yaml:7)"
     work = make_work_report(
         make_counted(make_change(), added, less, case=ONE, options=(option,)),
         make_counted(case=TWO),
-        make_counted(case=THREE, lines=(EDITED,)),
+        make_counted(make_change(), at_both, case=THREE, lines=(EDITED, nine)),
         CountedCase(case=FOUR, failure="raised\nat 100 %"),
         make_counted(less, outcome=Outcome.INCOMPARABLE, reason="torch differs"),
         make_same(),
