@@ -211,7 +211,6 @@ def report(
     """
     # Imported here: plotting takes half a second to import, and most commands do not need it.
     from ddp_perf.report.directory import write_report
-    from ddp_perf.report.session_report import PAGE
     from ddp_perf.report.source import (
         SELFTEST,
         ReportSource,
@@ -228,6 +227,6 @@ def report(
         sessions=history_points_for(file.suites, history) if history is not None else {},
         audits=tuple(audit_lines_for(file.suites, history)) if history is not None else (),
     )
-    session = write_report(output, source)
-    typer.echo(f"{session.status.value}: {session.headline}")
-    typer.echo(f"report: {output / PAGE}")
+    report = write_report(output, source)
+    typer.echo(f"{report.status.value}: {report.headline}")
+    typer.echo(f"report: {output / report.page}")

@@ -12,6 +12,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import GateAudit
 from ddp_perf.errors import DdpPerfError, HistoryError, ResultsError
 from ddp_perf.plugin.options import Options
+from ddp_perf.render.annotations import Checkout, tell_github
 from ddp_perf.session.result import SuiteResult, write_results
 from ddp_perf.work.values import CountedCase
 
@@ -58,27 +59,19 @@ class WorkReportWriter:
         if self._directory is None or not cases:
             return
         from ddp_perf.render.markdown import report_markdown
-        from ddp_perf.report.annotations import work_annotation_lines
         from ddp_perf.report.directory import write_work_report
-        from ddp_perf.report.files.github import append_step_summary, is_github
-        from ddp_perf.report.work_rows import WORK_PAGE, build_work
         from ddp_perf.work.cost import accelerators_of
 
+        checkout = Checkout.of_job(self._import_paths, self._root, environ)
         try:
             accelerators = accelerators_of([one.case for one in cases], machine, self._store)
-            report = write_work_report(self._directory, cases, accelerators)
+            report = write_work_report(self._directory, cases, accelerators, checkout)
         except DdpPerfError as error:
             self.errors.append(f"--ddp-report: {error}")
             return
-        if is_github(environ):
-            roots = [Path(path) for path in self._import_paths]
-            repository = Path(environ.get("GITHUB_WORKSPACE", self._root))
-            self.lines += work_annotation_lines(report, roots, repository)
-        try:
-            append_step_summary(report_markdown(build_work(report)), environ)
-        except OSError as error:
-            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
-        self.lines.append(f"report: {self._directory / WORK_PAGE}")
+        lines, errors = tell_github(report, report_markdown(report), environ, checkout)
+        self.errors += errors
+        self.lines += [*lines, f"report: {self._directory / report.page}"]
 
 
 # Files of a pytest session that are written at its end: the report and the history.
@@ -120,26 +113,18 @@ class ReportWriter:
             return
         from ddp_perf.render.markdown import report_markdown
         from ddp_perf.report.directory import write_report
-        from ddp_perf.report.files.github import annotation_lines, append_step_summary, is_github
-        from ddp_perf.report.next_steps.session import after_session
-        from ddp_perf.report.session_report import PAGE, build_session
 
         try:
-            session = write_report(self._directory, self._source(suites, complete))
+            report = write_report(self._directory, self._source(suites, complete))
         except ResultsError as error:
             self.errors.append(
                 f"--ddp-report: {error}; the measurements are in {self._results}; write the report"
                 f" with: ddp-perf report {self._results}"
             )
             return
-        if is_github(environ):
-            self.lines += annotation_lines(session)
-        try:
-            report = build_session(suites, session, after_session(suites))
-            append_step_summary(report_markdown(report), environ)
-        except OSError as error:
-            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
-        self.lines.append(f"report: {self._directory / PAGE}")
+        lines, errors = tell_github(report, report_markdown(report), environ)
+        self.errors += errors
+        self.lines += [*lines, f"report: {self._directory / report.page}"]
 
     def _source(self, suites: Sequence[SuiteResult], complete: bool) -> ReportSource:
         """Add the self-test and the history to the suites. An error leaves out its part alone."""

@@ -41,15 +41,24 @@ SOFT_HYPHEN = "\u00ad"  # in a title: where a narrow column may break it
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table: words, or figures that are aligned and can be sorted."""
+    """A column of a table: words, or figures that are aligned and can be sorted.
+
+    ``key`` is the name of the figures in CSV and JSON, in SI units; empty: they are not there.
+    """
 
     title: str
+    key: str = ""
     meaning: str = ""
     words: bool = False
     media: Media = "all"
 
 
-CASE = Column(title="case", words=True)
+CASE = Column(
+    title="case",
+    key="case",
+    meaning="workload, technique, precision, ranks (ws), and samples of a rank (b) or of all (g)",
+    words=True,
+)
 
 
 def words(*titles: str) -> tuple[Column, ...]:
@@ -99,7 +108,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     kind: Literal["sentence", "change", "output"] = "sentence"
-    source: Site | None = None  # the line of code that it is about, which a page quotes
+    source: Site | None = None  # the line of code that it is about: quoted, and annotated
     media: Media = "all"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddp_perf.render.model import CASE, Cell, Column, Media, Table
 from ddp_perf.render.units import ABSENT, short_percent, suite_names
@@ -12,21 +13,26 @@ from ddp_perf.report.rows import CaseRow
 
 @dataclass(frozen=True)
 class FigureColumn:
-    """A figure of a row. None: it was not measured, or does not apply."""
+    """A figure of a row: its field ``key``, or what ``value`` computes.
 
+    None: it was not measured, or does not apply.
+    """
+
+    key: str
     heading: str
     meaning: str
-    value: Callable[[CaseRow], float | None]
     write: Callable[[float], str]
     media: Media = "all"
+    value: Callable[[CaseRow], float | None] | None = None
 
     @property
     def column(self) -> Column:
-        return Column(title=self.heading, meaning=self.meaning, media=self.media)
+        return Column(title=self.heading, key=self.key, meaning=self.meaning, media=self.media)
 
     def cell(self, row: CaseRow) -> Cell:
         """Return the figure. Launches of a case that failed are not all of it: they show none."""
-        value = None if row.is_failed else self.value(row)
+        of_row = self.value or operator.attrgetter(self.key)
+        value: float | None = None if row.is_failed else of_row(row)
         return Cell(ABSENT if value is None else self.write(value), value)
 
 
@@ -51,7 +57,7 @@ def suite_figures(rows: Sequence[CaseRow]) -> Table:
     """
     names = suite_names([(row.suite, row.case) for row in rows])
     unit = next((row.unit for row in rows if row.unit is not None), "samples")
-    known = _known((*_STEP, *_rates(unit), *_SCALING, *_OTHERS), rows)
+    known = _known(_figures(unit), rows)
     return Table(
         label="figures of each case",
         of_cases=True,
@@ -72,16 +78,33 @@ def _known(figures: Sequence[FigureColumn], rows: Sequence[CaseRow]) -> list[Fig
     return [one for one in figures if any(one.cell(row).value is not None for row in rows)]
 
 
-VERDICT = Column(title="verdict", meaning="the worst of the case", words=True)
+def _figures(unit: str) -> list[FigureColumn]:
+    """Return the figures of a case, whose throughput is in ``unit`` per second."""
+    return [replace(one, heading=one.heading.format(unit=unit)) for one in _FIGURES]
+
+
+def session_columns() -> tuple[Column, ...]:
+    """Return all columns of the table, as those of samples."""
+    return (CASE, VERDICT, *(one.column for one in _figures("samples")), *RATIOS)
+
+
+VERDICT = Column(title="verdict", key="verdict", meaning="the worst of the case", words=True)
 RATIOS = (
     Column(
         title="ratio",
+        key="ratio",
         meaning="this session ÷ its baseline: 1.05 is 5 % worse",
         media="wide",
     ),
-    Column(title="99 % interval", meaning="of the ratio", media="wide"),
+    Column(
+        title="99 % interval",
+        key="ratio_low",
+        meaning="of the ratio; its other end is ratio_high",
+        media="wide",
+    ),
     Column(
         title="min. det.",
+        key="minimum_detectable",
         meaning="minimum detectable effect: the smallest slow-down that the comparison detects nine"
         " times in ten",
     ),
@@ -115,21 +138,12 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def gigabytes(value: float) -> str:
+    return f"{value / 1e9:.3g}"
+
+
 def _three(value: float) -> str:
     return f"{value:.3g}"
-
-
-def _rates(unit: str) -> tuple[FigureColumn, FigureColumn]:
-    return (
-        FigureColumn(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
-        FigureColumn(
-            "a rank /s",
-            "throughput ÷ number of ranks",
-            _throughput_of_one,
-            _whole,
-            "page",
-        ),
-    )
 
 
 def _step_s(row: CaseRow) -> float | None:
@@ -156,95 +170,86 @@ def _targets_met(row: CaseRow) -> float | None:
     return row.targets_met / row.targets
 
 
-_STEP = (
+_FIGURES = (
     FigureColumn(
+        "step_s",
         "step ms",
         "the median over launches of the typical (median) step of all ranks",
-        _step_s,
         _ms,
+        value=_step_s,
     ),
     FigureColumn(
+        "level_s",
         "level ms",
-        "what a step costs if nothing disturbs it; the verdict on the step time is on the level",
-        lambda row: row.level_s,
+        "what a step costs if nothing disturbs it; the verdict on the step time is on it",
         _ms,
         "page",
     ),
     FigureColumn(
-        "baseline level ms",
-        "the level of the stored sessions",
-        lambda row: row.baseline_level_s,
-        _ms,
-        "page",
+        "baseline_level_s", "baseline level ms", "the level of the stored sessions", _ms, "page"
     ),
     FigureColumn(
-        "95th pct. ms",
-        "95 of 100 steps are not longer than this",
-        lambda row: row.p95_step_s,
-        _ms,
-        "page",
+        "p95_step_s", "95th pct. ms", "95 of 100 steps are not longer than this", _ms, "page"
     ),
-)
-_SCALING = (
     FigureColumn(
+        "throughput", "{unit} /s", "throughput, over all ranks", _whole, value=_throughput
+    ),
+    FigureColumn(
+        "",
+        "a rank /s",
+        "throughput ÷ number of ranks",
+        _whole,
+        "page",
+        value=_throughput_of_one,
+    ),
+    FigureColumn(
+        "speedup",
         "speed-\u00adup",
         "throughput ÷ that of one rank, at the same batch per rank (b) or of all ranks (g)",
-        lambda row: row.speedup,
         "{:.2f}".format,
     ),
+    FigureColumn("efficiency", "effi\u00adciency", "speed-up ÷ number of ranks", percent_text),
     FigureColumn(
-        "effi\u00adciency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text
-    ),
-    FigureColumn(
+        "",
         "over\u00adhead",
         "the scaling overhead: the share of a step by which it is longer than the ideal, which is"
         " the step of one rank (b), or that ÷ ranks (g)",
-        _overhead,
         percent_text,
+        value=_overhead,
     ),
-)
-_OTHERS = (
     FigureColumn(
+        "",
         "targets met",
         "of the case's absolute targets, the share that it meets",
-        _targets_met,
         percent_text,
         "page",
+        value=_targets_met,
+    ),
+    FigureColumn("call_s", "call µs", "one call of the collective", lambda s: f"{1e6 * s:,.1f}"),
+    FigureColumn(
+        "algorithm_bytes_per_s", "algbw GB/s", "algorithm bandwidth: payload ÷ time", gigabytes
     ),
     FigureColumn(
-        "call µs", "one call of the collective", lambda row: row.call_s, lambda s: f"{1e6 * s:,.1f}"
-    ),
-    FigureColumn(
-        "algbw GB/s",
-        "algorithm bandwidth: payload ÷ time",
-        lambda row: row.algorithm_bytes_per_s,
-        lambda value: _three(value / 1e9),
-    ),
-    FigureColumn(
+        "bus_bytes_per_s",
         "busbw GB/s",
         "bus bandwidth: comparable over numbers of ranks, and with the peak of the link",
-        lambda row: row.bus_bytes_per_s,
-        lambda value: _three(value / 1e9),
+        gigabytes,
     ),
     FigureColumn(
+        "peak_memory",
         "memory MiB",
         "the peak of the rank that needs most",
-        lambda row: row.peak_memory,
         lambda value: _whole(value / 2**20),
         "page",
     ),
-    FigureColumn("J a sample", "energy of all GPUs", lambda row: row.energy_j, _three),
+    FigureColumn("energy_j", "J a sample", "energy of all GPUs", _three),
     FigureColumn(
-        "epoch s",
-        "computed: samples of an epoch ÷ throughput",
-        lambda row: row.epoch_s,
-        _whole,
-        "page",
+        "epoch_s", "epoch s", "computed: samples of an epoch ÷ throughput", _whole, "page"
     ),
     FigureColumn(
+        "cost_per_million",
         "cost per million",
         "at the price that the suite states",
-        lambda row: row.cost_per_million,
         _three,
         "page",
     ),

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from ddp_perf.duel.values import Duel
+from ddp_perf.render.annotations import CHECKOUT, Checkout, gitlab_json
 from ddp_perf.render.latex import table_latex
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.model import Report
 from ddp_perf.render.page import report_page
 from ddp_perf.render.units import to_json
 from ddp_perf.report.columns import suite_figures
-from ddp_perf.report.duel.report import DUEL_PAGE, build_duel
+from ddp_perf.report.duel.report import build_duel
 from ddp_perf.report.duel.rows import DuelReport, duel_report
 from ddp_perf.report.files.exporters import (
     action_benchmark_json,
@@ -33,44 +34,48 @@ from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.work_rows import WORK_PAGE, WorkReport, build_work, work_report
+from ddp_perf.report.work_rows import WorkReport, build_work, work_report
 from ddp_perf.work.values import CountedCase
 
 # ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
+QUALITY = "gl-code-quality-report.json"  # GitLab's name; a directory can have three reports
 
 
-def write_report(directory: Path, source: ReportSource) -> ReportSummary:
-    """Write all files of a report, the page first, and return the summary.
+def write_report(directory: Path, source: ReportSource) -> Report:
+    """Write all files of a report, the page first, and return what a person reads of it.
 
     Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
     if one cannot be written.
     """
     summary = report_summary(source.suites, complete=source.complete)
-    write_files(directory, _files(source, summary))
-    return summary
+    report = build_session(source.suites, summary, after_session(source.suites))
+    write_files(directory, _files(source, summary, report))
+    return report
 
 
-def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, bytes]]:
+def _files(
+    source: ReportSource, summary: ReportSummary, report: Report
+) -> Iterator[tuple[str, bytes]]:
     # Imported here: charts take a third of a second, and most commands draw none.
     from ddp_perf.render.chart import image
     from ddp_perf.report.charts import scaling_charts
     from ddp_perf.report.session_page import build_page
 
     yield PAGE, report_page(build_page(source, summary))
-    session = build_session(source.suites, summary, after_session(source.suites))
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
         "performance_report.txt": performance_report(source.suites, summary),
-        "summary.md": report_markdown(session),
+        "summary.md": report_markdown(report),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),
         "otava.csv": otava_csv(summary.rows),
         "otava.yaml": otava_yaml(summary.rows),
         "ddp_perf.prom": prometheus_text(summary.rows),
+        QUALITY: gitlab_json(report),  # it names no line
     }
     if summary.gains:
         texts["techniques.csv"] = techniques_csv(summary.gains)
@@ -91,21 +96,33 @@ def write_work_report(
     directory: Path,
     counted: Sequence[CountedCase],
     accelerators: Mapping[str, Sequence[str]],
-) -> WorkReport:
-    """Write work.html, work.md and work.json, and return their rows.
+    checkout: Checkout = CHECKOUT,
+) -> Report:
+    """Write work.html, work.md, work.json and GitLab's file, and return what a person reads.
 
     ``accelerators`` are those that costs are modelled on, by suite. Each file is replaced as a
     whole, or stays as it was. Raises ResultsError, which names the file, if one cannot be written.
     """
     rows = work_report(counted, accelerators)
     report = build_work(rows)
-    files = {
-        WORK_PAGE: report_page(report),
-        "work.md": report_markdown(report).encode("utf-8", "replace"),
-        "work.json": (to_json(rows) + "\n").encode("utf-8", "replace"),
+    _write(directory, report, report_markdown(report), to_json(rows), checkout)
+    return report
+
+
+def _write(
+    directory: Path, report: Report, markdown: str, data: str, checkout: Checkout
+) -> list[Path]:
+    """Write a page and the files beside it, and return their paths."""
+    stem = Path(report.page).stem
+    texts = {
+        f"{stem}.md": markdown,
+        report.data: f"{data}\n",
+        f"{stem}.{QUALITY}": gitlab_json(report, checkout),
     }
+    encoded = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
+    files = {report.page: report_page(report), **encoded}
     write_files(directory, files.items())
-    return rows
+    return [directory / name for name in files]
 
 
 def work_report_schema() -> dict[str, Any]:
@@ -137,17 +154,11 @@ def duel_markdown(report: Report) -> str:
     return report_markdown(report, marker=DUEL_MARKER)
 
 
-def write_duel_report(directory: Path, duel: Duel) -> list[Path]:
-    """Write duel.html, duel.md and duel.json, and return their paths.
+def write_duel_report(directory: Path, duel: Duel, checkout: Checkout = CHECKOUT) -> list[Path]:
+    """Write duel.html, duel.md, duel.json and GitLab's file, and return their paths.
 
     Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
     if one cannot be written.
     """
     report = build_duel(duel)
-    files = {
-        DUEL_PAGE: report_page(report),
-        "duel.md": duel_markdown(report).encode("utf-8", "replace"),
-        "duel.json": (duel_json(duel) + "\n").encode("utf-8", "replace"),
-    }
-    write_files(directory, files.items())
-    return [directory / name for name in files]
+    return _write(directory, report, duel_markdown(report), duel_json(duel), checkout)

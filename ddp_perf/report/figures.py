@@ -14,7 +14,7 @@ from ddp_perf.render.model import Cell, Column, Table
 from ddp_perf.render.tables import NARROWEST
 from ddp_perf.render.terminal import table_lines
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
-from ddp_perf.report.columns import FigureColumn, figure_table, percent_text
+from ddp_perf.report.columns import FigureColumn, figure_table, gigabytes, percent_text
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
@@ -30,7 +30,7 @@ _COLUMNS_OF_TEXT = 7  # in 80 columns of text, beside the name of the case
 def utilisation_table(rows: Sequence[CaseRow]) -> Table:
     """Return a row for each case, with the columns that have a figure in any row."""
     first = Column(title="utilisation", words=True)
-    return figure_table("utilisation of each case", _COLUMNS, rows, first=first)
+    return figure_table("utilisation of each case", UTILISATION, rows, first=first)
 
 
 def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
@@ -44,114 +44,103 @@ def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
     return lines
 
 
-def _gigabytes(value: float) -> str:
-    return f"{value / 1e9:.3g}"
-
-
-_COLUMNS = (
+UTILISATION = (
     FigureColumn(
+        "cpu_cores",
         "CPU cores",
         "CPU time of a rank ÷ time, mean over the ranks: 1 is one core all the time",
-        lambda row: row.cpu_cores,
         "{:.2f}".format,
     ),
     FigureColumn(
+        "system_cores",
         "in the kernel",
         "the part of the CPU cores that the operating system used for the rank",
-        lambda row: row.system_cores,
         "{:.2f}".format,
     ),
     FigureColumn(
+        "loader_cores",
         "loader cores",
         "CPU time of a rank's loader workers ÷ time: loading and preprocessing together",
-        lambda row: row.loader_cores,
         "{:.2f}".format,
     ),
     FigureColumn(
+        "cores_share",
         "share of cores",
         "CPU time of all ranks and loaders ÷ that of all cores that they may use",
-        lambda row: row.cores_share,
         percent_text,
     ),
     FigureColumn(
+        "network_bytes_per_s",
         "network MB/s",
         "bytes of the group's network interface, by all processes of the host",
-        lambda row: row.network_bytes_per_s,
         lambda value: short_number(value / 1e6),
     ),
     FigureColumn(
+        "network_share",
         "share of network",
         "network bytes ÷ the speed of the interface's link",
-        lambda row: row.network_share,
         percent_text,
     ),
     FigureColumn(
+        "rdma_bytes_per_s",
         "RDMA GB/s",
         "bytes of all active ports of InfiniBand or RoCE, by all processes of the first host",
-        lambda row: row.rdma_bytes_per_s,
-        _gigabytes,
+        gigabytes,
     ),
     FigureColumn(
+        "rdma_share",
         "share of RDMA",
         "RDMA bytes ÷ the rate of all these ports in one direction",
-        lambda row: row.rdma_share,
         percent_text,
     ),
     FigureColumn(
+        "rdma_waits_per_s",
         "RDMA waits M/s",
         "ticks in which a port had data and sent none (port_xmit_wait), in millions a second",
-        lambda row: row.rdma_waits_per_s,
         lambda value: short_number(value / 1e6),
     ),
     FigureColumn(
+        "gpu_busy",
         "GPU busy",
         "share of the time in which some kernel ran, mean over the GPUs",
-        lambda row: row.gpu_busy,
         percent_text,
     ),
     FigureColumn(
+        "mfu",
         "MFU",
         "operations of a step ÷ what the GPU's dense peak allows in its time",
-        lambda row: row.mfu,
         percent_text,
     ),
+    FigureColumn("sm_clock_mhz", "SM clock MHz", "mean over time and GPUs", "{:,.0f}".format),
     FigureColumn(
-        "SM clock MHz", "mean over time and GPUs", lambda row: row.sm_clock_mhz, "{:,.0f}".format
-    ),
-    FigureColumn(
+        "gpu_memory_used",
         "GPU memory GB",
         "in use after the steps, by all processes, as nvidia-smi counts it; of the fullest GPU",
-        lambda row: row.gpu_memory_used,
-        _gigabytes,
+        gigabytes,
     ),
     FigureColumn(
+        "gpu_memory_share",
         "of its memory",
         "GPU memory in use ÷ the memory of the smallest GPU",
-        lambda row: row.gpu_memory_share,
         percent_text,
     ),
     FigureColumn(
+        "gpu_memory_busy",
         "memory busy",
         "share of the time in which the GPU's memory was read or written",
-        lambda row: row.gpu_memory_busy,
         percent_text,
     ),
+    FigureColumn("pcie_bytes_per_s", "PCIe GB/s", "of a GPU, in the busier direction", gigabytes),
     FigureColumn(
-        "PCIe GB/s",
-        "of a GPU, in the busier direction",
-        lambda row: row.pcie_bytes_per_s,
-        _gigabytes,
-    ),
-    FigureColumn(
+        "nvlink_bytes_per_s",
         "NVLink GB/s",
         "of a GPU, over all its links, in the busier direction",
-        lambda row: row.nvlink_bytes_per_s,
-        _gigabytes,
+        gigabytes,
     ),
     FigureColumn(
+        "nvlink_share",
         "share of NVLink",
         "NVLink bytes ÷ the peak of the GPU's links in one direction",
-        lambda row: row.nvlink_share,
         percent_text,
     ),
 )

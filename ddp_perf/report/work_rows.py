@@ -11,8 +11,9 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
 from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table
 from ddp_perf.render.units import ABSENT, counted, prefixed_number, suite_names
+from ddp_perf.work.changes import line_of
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
-from ddp_perf.work.text import MOST_LINES, bytes_text, change_sentence, change_summary, place_text
+from ddp_perf.work.text import bytes_text, change_sentence, change_summary, edited_notes
 from ddp_perf.work.values import CountedCase, WorkChange, host_reads
 
 # One row for each counted case.
@@ -74,9 +75,6 @@ class WorkReport(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     counts: dict[str, int]  # cases by verdict, the most frequent first
     rows: tuple[WorkRow, ...]
-
-    def of(self, status: Status) -> list[WorkRow]:
-        return [row for row in self.rows if row.status is status]
 
 
 def work_report(
@@ -163,17 +161,24 @@ def step_figures(work: StepWork) -> StepFigures:
 
 
 WORK_PAGE, WORK_DATA = "work.html", "work.json"
-_COLUMNS = (
+WORK_COLUMNS = (
     CASE,
-    Column(title="verdict", words=True),
-    Column(title="operations", meaning="what torch dispatches"),
-    Column(title="FLOPs"),
-    Column(title="bytes moved", meaning="what operations read and write"),
-    Column(title="host reads", meaning="values that the host waits for"),
-    Column(title="collec\u00adtives"),
-    Column(title="bytes sent", meaning="by collectives", media="page"),
-    Column(title="allo\u00adcations", media="page"),
-    Column(title="peak memory", meaning="above that before the step, by counting"),
+    Column(
+        title="verdict", key="verdict", meaning="against the counts that are stored", words=True
+    ),
+    Column(title="operations", key="operations", meaning="what torch dispatches"),
+    Column(title="FLOPs", key="flops", meaning="of matrix products, convolutions and attention"),
+    Column(title="bytes moved", key="bytes", meaning="what operations read and write"),
+    Column(title="host reads", key="host_reads", meaning="values that the host waits for"),
+    Column(title="collec\u00adtives", key="collectives", meaning="communication between the ranks"),
+    Column(title="bytes sent", key="collective_bytes", meaning="by collectives", media="page"),
+    Column(
+        title="allo\u00adcations",
+        key="allocations",
+        meaning="how often memory is requested",
+        media="page",
+    ),
+    Column(title="peak memory", key="peak", meaning="above that before the step, by counting"),
 )
 
 
@@ -208,7 +213,9 @@ def work_table(rows: Sequence[WorkRow]) -> Table:
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = Cell(row.verdict, row.verdict, row.status)
         cells.append((Cell(name, name), verdict, *_totals(row.after)))
-    return Table(label="counts of each case", of_cases=True, columns=_COLUMNS, rows=tuple(cells))
+    return Table(
+        label="counts of each case", of_cases=True, columns=WORK_COLUMNS, rows=tuple(cells)
+    )
 
 
 def _names(rows: Sequence[WorkRow]) -> list[str]:
@@ -217,7 +224,7 @@ def _names(rows: Sequence[WorkRow]) -> list[str]:
 
 def _totals(figures: StepFigures | None) -> list[Cell]:
     if figures is None:
-        return [Cell(ABSENT)] * (len(_COLUMNS) - 2)
+        return [Cell(ABSENT)] * (len(WORK_COLUMNS) - 2)
     return [
         Cell(f"{figures.operations:,}", figures.operations),
         Cell(prefixed_number(figures.flops), figures.flops),
@@ -233,10 +240,6 @@ def _totals(figures: StepFigures | None) -> list[Cell]:
 def _section(row: WorkRow, name: str) -> Section:
     """Return the verdict on a case, its likely causes, its cost, and each change."""
     failed = row.verdict == NOT_COUNTED
-    edited = [
-        Note(text=f"edited line: {place_text(site)}", source=site)
-        for site in row.lines[:MOST_LINES]
-    ]
     sentences = [f"changed option: {option}" for option in row.options]
     sentences += [cost_text(cost) for cost in row.costs]
     return Section(
@@ -245,17 +248,16 @@ def _section(row: WorkRow, name: str) -> Section:
         status=row.status,
         parts=(
             Note(text=row.reason, kind="output" if failed else "sentence"),
-            *edited,
+            *edited_notes(row.lines),
             *(Note(text=text) for text in sentences),
-            *map(_change_note, row.changes),
+            *(_change_note(change, row.lines) for change in row.changes),
         ),
     )
 
 
-def _change_note(row: ChangeRow) -> Note:
+def _change_note(row: ChangeRow, edited: Sequence[Site]) -> Note:
     costs = [f"{signed_ms(cost)} ms on {key.upper()}" for key, cost in row.cost_s.items()]
     text = "; modelled: ".join(
         [change_sentence(row.change), *([", ".join(costs)] if costs else [])]
     )
-    source = row.change.places[0].site if row.change.places else None
-    return Note(text=text, kind="change", source=source)
+    return Note(text=text, kind="change", source=line_of(row.change, edited))

@@ -231,6 +231,18 @@ def shrinks(change: WorkChange) -> bool:
     return change.moved_from is None and (after < before or change.bytes < 0 or change.flops < 0)
 
 
+def line_of(change: WorkChange, edited: Sequence[Site]) -> Site | None:
+    """Return the line of more or other work: an edited one, or where most of it is.
+
+    None: the change is only less, or has no line.
+    """
+    places = [place.site for place in change.places]
+    if not places or (shrinks(change) and not grows(change)):
+        return None
+    lines = {(site.file, site.line) for site in places}
+    return next((site for site in edited if (site.file, site.line) in lines), places[0])
+
+
 def _in_order_of_cost(change: WorkChange) -> tuple[int, int]:
     """Return the numbers before and after, so that more costs more."""
     if change.kind == "collective" and change.unit == "FLOPs":

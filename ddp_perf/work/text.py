@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
+from ddp_perf.render.model import Note
 from ddp_perf.render.units import counted, prefixed_number, rounded_percent, short_number
 from ddp_perf.work.values import Place, WorkChange, WorkVerdict
 
@@ -39,6 +40,14 @@ def change_summary(change: WorkChange) -> str:
 def place_text(site: Site) -> str:
     """Return the line of a site: ``my_model.py:42 Block.forward``."""
     return f"{site.file}:{site.line} {site.function}".rstrip()
+
+
+def edited_notes(lines: Sequence[Site]) -> list[Note]:
+    """Return the first edited lines with their code."""
+    return [
+        Note(text=f"edited line: {place_text(site)}: {site.text}", source=site)
+        for site in lines[:MOST_LINES]
+    ]
 
 
 def bytes_text(size: int) -> str:
@@ -103,9 +112,7 @@ def verdict_lines(verdict: WorkVerdict, most: int | None = None) -> list[str]:
     parts = [verdict.outcome.value, _cause(verdict), verdict.reason]
     lines = [": ".join(part for part in parts if part)]
     lines += [f"changed option: {option}" for option in verdict.options]
-    lines += [
-        f"edited line: {place_text(site)}: {site.text}" for site in verdict.lines[:MOST_LINES]
-    ]
+    lines += [note.text for note in edited_notes(verdict.lines)]
     shown = verdict.changes[:most]
     lines += map(change_sentence, shown)
     if left := len(verdict.changes) - len(shown):

@@ -233,4 +233,4 @@ def test_a_chart_answers_to_pointing_and_zooms_and_a_column_is_explained_where_i
     assert "mlp-ddp-fp32-ws2" in seen["tip"]
     assert seen["scrolled"] == seen["before"]  # the wheel alone scrolls the page
     assert seen["zoomed"] != seen["before"]
-    assert seen["meaning"] == "verdict: the worst of the case"
+    assert seen["meaning"].startswith("case: workload, technique, ")

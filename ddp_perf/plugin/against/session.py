@@ -30,6 +30,8 @@ from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
 from ddp_perf.plugin.options import Against
 from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.render.annotations import Checkout, tell_github
+from ddp_perf.render.model import Report
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.system.files import replace_file
 
@@ -82,36 +84,29 @@ class DuelReportWriter:
     def _write_report(
         self, directory: Path, duel: Duel | None, touched: Touched, environ: Mapping[str, str]
     ) -> None:
-        from ddp_perf.report.annotations import duel_annotation_lines
         from ddp_perf.report.directory import write_duel_report
-        from ddp_perf.report.duel.report import DUEL_PAGE
-        from ddp_perf.report.files.github import append_step_summary, is_github
+        from ddp_perf.report.duel.report import build_duel
 
+        checkout = Checkout.of_job(self._import_paths, self._root, environ)
+        report = None if duel is None else build_duel(duel)
         if duel is not None:
-            write_duel_report(directory, duel)
-        comment, path = _comment(duel, touched), directory / _COMMENT
+            write_duel_report(directory, duel, checkout)
+        comment, path = _comment(report, touched), directory / _COMMENT
         try:
             replace_file(path, comment.encode("utf-8", "replace"))
         except OSError as error:
             raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
-        if duel is not None and is_github(environ):
-            roots = [Path(path) for path in self._import_paths]
-            repository = Path(environ.get("GITHUB_WORKSPACE", self._root))
-            self.lines += duel_annotation_lines(duel, roots, repository)
-        try:
-            append_step_summary(comment, environ)
-        except OSError as error:
-            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
-        self.lines.append(f"report: {directory / (DUEL_PAGE if duel is not None else _COMMENT)}")
+        lines, errors = tell_github(report, comment, environ, checkout)
+        self.errors += errors
+        self.lines += [*lines, f"report: {directory / (report.page if report else _COMMENT)}"]
 
 
-def _comment(duel: Duel | None, touched: Touched) -> str:
+def _comment(report: Report | None, touched: Touched) -> str:
     """Return the Markdown of the duel, and of the cases that were left out of it."""
     from ddp_perf.report.directory import DUEL_MARKER, duel_markdown
-    from ddp_perf.report.duel.report import build_duel
 
     nothing = f"{DUEL_MARKER}\n## ✅ Duel: no changed file can touch a case\n"
-    lines = [nothing if duel is None else duel_markdown(build_duel(duel)), *_left_out(touched)]
+    lines = [nothing if report is None else duel_markdown(report), *_left_out(touched)]
     return "\n".join(lines) + ("\n" if touched.left_out else "")
 
 

@@ -19,6 +19,7 @@ from ddp_perf.core.metric import (
     metric_title,
 )
 from ddp_perf.core.verdict import Delta, DuelOutcome
+from ddp_perf.core.work import Site
 from ddp_perf.duel.values import (
     CaseDuel,
     Duel,
@@ -40,8 +41,8 @@ from ddp_perf.render.units import (
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
 from ddp_perf.report.terminal.text import cause_line, describe_launch_failure
-from ddp_perf.work.changes import grows
-from ddp_perf.work.text import MOST_LINES, change_sentence, place_text
+from ddp_perf.work.changes import grows, line_of
+from ddp_perf.work.text import change_sentence, edited_notes
 from ddp_perf.work.values import WorkChange
 
 if TYPE_CHECKING:
@@ -63,21 +64,24 @@ _INTERVALS = (
     " where EQUIVALENT (two one-sided tests at 5 %), else 1 − 2 × its part of that rate."
     " EQUIVALENT: the interval lies within ± the tolerance."
 )
-_COLUMNS = (
+DUEL_COLUMNS = (
     CASE,
-    Column(title="verdict", words=True),
-    Column(title="of", meaning="the figure that the verdict is on", words=True),
-    Column(title="A"),
-    Column(title="B"),
-    Column(title="B ÷ A", meaning="1.05 is 5 % slower"),
-    Column(title="interval"),
+    Column(
+        title="verdict", key="outcome", meaning="whether side B is as fast as side A", words=True
+    ),
+    Column(title="of", key="metric", meaning="the figure that the verdict is on", words=True),
+    Column(title="A", key="a", meaning="the typical figure of side A"),
+    Column(title="B", key="b", meaning="the typical figure of side B"),
+    Column(title="B ÷ A", key="ratio", meaning="1.05 is 5 % slower"),
+    Column(title="interval", key="interval", meaning="of B ÷ A, as certain as the verdict"),
     Column(
         title="min. det.",
+        key="minimum_detectable",
         meaning="minimum detectable effect: the smallest slow-down that the planned pairs find nine"
         " times in ten",
         media="wide",
     ),
-    Column(title="pairs"),
+    Column(title="pairs", key="pairs", meaning="how often both sides were launched"),
 )
 
 
@@ -99,7 +103,7 @@ def build_duel(duel: Duel) -> Report:
         table=Table(
             label="the verdicts on each case",
             of_cases=True,
-            columns=_COLUMNS,
+            columns=DUEL_COLUMNS,
             rows=_rows(report),
         ),
         notes=tuple(Note(text=text) for text in _notes(report)),
@@ -132,7 +136,7 @@ def _rows(report: DuelReport) -> tuple[tuple[Cell, ...], ...]:
 def _rows_of(row: DuelRow) -> Iterator[tuple[Cell, ...]]:
     name, failed = Cell(row.case, row.case), Cell(row.verdict, row.verdict, row.status)
     if not row.tabled:
-        yield (name, failed, *[Cell(ABSENT)] * (len(_COLUMNS) - 2))
+        yield (name, failed, *[Cell(ABSENT)] * (len(DUEL_COLUMNS) - 2))
     for place, one in enumerate(row.tabled):
         outcome, status = one.verdict.outcome.value, row.status if place == 0 else None
         own = Cell(outcome if one.decides else f"({outcome})", outcome, status)
@@ -179,18 +183,19 @@ def certainty(report: DuelReport) -> str:
 
 
 def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
-    differences = difference_lines(row)
-    unknown = [] if row.work or differences else [_nothing_found(row, report)]
-    sentences = [*reasons(row), *differences, *unknown]
+    differences = _differences(row)
+    unknown = [] if row.work or differences else [Note(text=_nothing_found(row, report))]
     return Section(
         title=row.case,
         verdict=row.verdict,
         status=row.status,
         parts=(
             *map(_failure, row.failures),
-            *(Note(text=text) for text in sentences),
-            *map(_change, row.work or ()),
-            *(Note(text=text) for text in [*step_lines(row), *_conditions_of(row)]),
+            *(Note(text=text) for text in _reasons(row)),
+            *differences,
+            *unknown,
+            *(_change(change, row.lines) for change in row.work or ()),
+            *(Note(text=text) for text in [*_step_lines(row), *_conditions_of(row)]),
             *(Note(text=_spread(estimate), media="page") for estimate in row.power),
             *([Plot(functools.partial(_charts, case, row))] if case.pairs else []),
             *([_all_figures(row)] if row.metrics else []),
@@ -212,12 +217,12 @@ def cause_lines(duel: Duel, case_id: str, most: int) -> list[str]:
     """
     report = duel_report(duel)
     row = next(row for row in report.rows if row.case == case_id)
-    work = [_change(change).text for change in row.work or ()]
+    work = [_change(change, row.lines).text for change in row.work or ()]
     if more := len(work[most:]):
         more_changes = counted(more, "more change")
         work[most:] = [f"and {more_changes} of the work: see {DUEL_PAGE} ({_REPORT_OF_PYTEST})"]
-    lines = [*difference_lines(row), *work] or [_nothing_found(row, report)]
-    return [*lines, *step_lines(row)]
+    lines = [*(note.text for note in _differences(row)), *work] or [_nothing_found(row, report)]
+    return [*lines, *_step_lines(row)]
 
 
 # The sentences on a case of a duel.
@@ -293,7 +298,7 @@ def smallest_seen(row: DuelRow) -> float | None:
     return next(power, None)
 
 
-def reasons(row: DuelRow) -> list[str]:
+def _reasons(row: DuelRow) -> list[str]:
     """Return each shown verdict with its reason."""
     lines = []
     for one in row.shown:
@@ -304,18 +309,17 @@ def reasons(row: DuelRow) -> list[str]:
     return lines
 
 
-def difference_lines(row: DuelRow) -> list[str]:
+def _differences(row: DuelRow) -> list[Note]:
     """Return what differs between the sides of a case, without the changes of the work."""
-    lines = [f"edited line: {place_text(site)}: {site.text}" for site in row.lines[:MOST_LINES]]
-    lines += [f"changed option: {option}" for option in row.options]
+    texts = [f"changed option: {option}" for option in row.options]
     if row.structure is not None:
-        lines.append(f"structure: {row.structure}")
+        texts.append(f"structure: {row.structure}")
     if row.uncounted is not None:
-        lines.append(f"the work was not counted: {row.uncounted}")
-    return lines
+        texts.append(f"the work was not counted: {row.uncounted}")
+    return [*edited_notes(row.lines), *(Note(text=text) for text in texts)]
 
 
-def step_lines(row: DuelRow) -> list[str]:
+def _step_lines(row: DuelRow) -> list[str]:
     """Return the causes by the terms of the step, and the terms that changed."""
     causes = row.explanation.causes if row.explanation is not None else ()
     return [*(f"why: {cause_line(cause)}" for cause in causes), *_term_lines(row)]
@@ -353,10 +357,10 @@ def _nothing_found(row: DuelRow, report: DuelReport) -> str:
     return f"no difference of {compared}, of versions or of settings was found"
 
 
-def _change(change: WorkChange) -> Note:
+def _change(change: WorkChange, edited: Sequence[Site]) -> Note:
     more = "more" if grows(change) else "other"
-    source = change.places[0].site if change.places else None
-    return Note(text=f"{more} work: {change_sentence(change)}", kind="change", source=source)
+    text = f"{more} work: {change_sentence(change)}"
+    return Note(text=text, kind="change", source=line_of(change, edited))
 
 
 def _failure(failed: SideFailure) -> Note:

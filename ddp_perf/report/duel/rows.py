@@ -135,9 +135,6 @@ class DuelReport(msgspec.Struct, frozen=True, kw_only=True):
         """B against A, in a word."""
         return BROKEN if self.broken else self.outcome.value
 
-    def of(self, status: Status) -> list[DuelRow]:
-        return [row for row in self.rows if row.status is status]
-
 
 def _why_ended(duel: Duel) -> str | None:
     if duel.complete:

@@ -97,6 +97,7 @@ def test_a_report_is_written(duel):
     done = duel(".", "--report", "report")
 
     assert sorted(path.name for path in (duel.directory / "report").iterdir()) == [
+        "duel.gl-code-quality-report.json",
         "duel.html",
         "duel.json",
         "duel.md",

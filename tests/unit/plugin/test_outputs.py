@@ -34,11 +34,12 @@ def test_the_last_line_of_the_report_names_the_page(writer, tmp_path):
 
 def test_a_github_job_gets_annotations_and_a_summary(writer, tmp_path):
     summary = tmp_path / "step.md"
+    summary.write_text("before\n", "utf-8")
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
     writer.write([make_suite_result()], complete=True, environ=environ)
 
-    assert writer.lines[0].startswith(f"::error title=REGRESSION%3A {TWO.id}::")
-    assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: performance")
+    assert writer.lines[0].startswith(f"::error title={TWO.id}%3A REGRESSION (+20.0 %25)::")
+    assert summary.read_text(encoding="utf-8").startswith("before\n## ❌ RED: performance")
 
 
 def test_a_github_summary_that_cannot_be_written_fails_the_session(writer, tmp_path):

@@ -40,6 +40,7 @@ TEXTS = {
     "otava.csv",
     "otava.yaml",
     "ddp_perf.prom",
+    "gl-code-quality-report.json",
 }
 PLOTS = {
     f"quick_{name}.{kind}"
@@ -53,10 +54,10 @@ def names(directory):
 
 
 def test_write_report_writes_every_file_with_the_same_status(tmp_path):
-    summary = write_report(tmp_path / "new" / "report", make_source())
+    report = write_report(tmp_path / "new" / "report", make_source())
 
     assert names(tmp_path / "new" / "report") == TEXTS | PLOTS
-    assert summary.status is Status.RED
+    assert report.status is Status.RED
     assert (tmp_path / "new" / "report" / "quick_throughput.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -56,9 +56,10 @@ def page_of(duel, directory):
     return (directory / DUEL_PAGE).read_text(encoding="utf-8")
 
 
-def test_three_files_are_written(tmp_path):
+def test_four_files_are_written(tmp_path):
     paths = write_duel_report(tmp_path / "new", every_kind())
-    assert [path.name for path in paths] == ["duel.html", "duel.md", "duel.json"]
+    files = ["duel.html", "duel.md", "duel.json", "duel.gl-code-quality-report.json"]
+    assert [path.name for path in paths] == files
     assert all(path.is_file() for path in paths)
 
 

@@ -25,11 +25,6 @@ from ddp_perf.report.files.exporters import (
     prometheus_text,
     summary_csv,
 )
-from ddp_perf.report.files.github import (
-    annotation_lines,
-    append_step_summary,
-    is_github,
-)
 from ddp_perf.report.rows import CaseRow, report_summary
 from ddp_perf.report.session_report import build_session
 from tests.builders import (
@@ -231,35 +226,6 @@ def test_markdown_escapes_hostile_text(hostile):
     assert not [line for line in text.splitlines() if line.startswith("::")]
     for row in re.findall(r"^\| mlp.*$", text, flags=re.MULTILINE):
         assert len(re.findall(r"(?<!\\)\|", row)) == 6  # of five columns: no further cell
-
-
-def test_github_annotations_name_red_and_undecided_cases(summary):
-    lines = annotation_lines(summary)
-
-    assert [line.split(" ")[0] for line in lines] == ["::error", "::error", "::warning"]
-    assert lines[0] == (
-        f"::error title=REGRESSION%3A {TWO.id}::step_time 1.200 × the baseline; because; why:"
-        " communication +2.50 ms (100%25): exposed"
-    )
-
-
-def test_github_annotations_escape_hostile_names(hostile):
-    (line,) = annotation_lines(hostile)
-
-    assert "\n" not in line
-    assert line.startswith("::error title=FAILED%3A mlp-</title>")
-
-
-def test_step_summary_is_appended_to_the_file_of_github(tmp_path):
-    path = tmp_path / "summary.md"
-    path.write_text("before\n")
-
-    append_step_summary("after\n", {"GITHUB_STEP_SUMMARY": str(path)})
-    append_step_summary("nowhere\n", {})
-
-    assert path.read_text() == "before\nafter\n"
-    assert is_github({"GITHUB_ACTIONS": "true"})
-    assert not is_github({})
 
 
 def test_performance_report_has_reason_and_advice_in_80_columns(summary):

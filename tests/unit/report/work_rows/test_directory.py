@@ -71,11 +71,13 @@ def test_the_edited_line_comes_before_the_changes(written):
     edited = make_site(7, "return module(module(x))  # <b>")
     files = written(make_counted(case=ONE, lines=(edited,)))
     page = text_of(files[WORK_PAGE])
-    assert "edited line: my_model.py:7 Block.forward return module(module(x)) # <b>" in page
+    assert "edited line: my_model.py:7 Block.forward: return module(module(x)) # <b>" in page
     assert page.index("edited line") < page.index("+2 aten.clone")
     lines = files["work.md"].splitlines()
     at = lines.index(f"**{ONE.id}: REGRESSION**")
-    assert lines[at + 3] == r"- edited line: my\_model.py:7 Block.forward"
+    assert lines[at + 3] == (
+        r"- edited line: my\_model.py:7 Block.forward: return module(module(x)) # &lt;b&gt;"
+    )
 
 
 def test_the_page_uses_no_network(written):
