@@ -62,7 +62,6 @@ from ddp_perf.report.terminal.text import (
     rank_utilisation_lines,
     reason_lines,
     step_line,
-    why_slower,
 )
 from ddp_perf.selftest.chart import power_chart
 from ddp_perf.selftest.curve import PowerCurve, conclusion_of
@@ -161,7 +160,6 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
     step = step_line(measurement)
     ranks = rank_lines(suite, row.case) if suite.summaries.get(row.case) else []
     lines = [
-        *why_slower(suite, row.case),
         *advice_lines(suite, row.case),
         *filter(None, [not_shown(suite, row.case)]),
         *([] if step is None else [f"a step ends at {step}"]),
@@ -303,7 +301,7 @@ def _gains(suite: SuiteResult, names: Mapping[str, str]) -> tuple[Part, ...]:
 
 def _machine(suite: SuiteResult) -> tuple[Part, ...]:
     fields = msgspec.structs.asdict(suite.environment)
-    known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v is not None]
+    known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v not in (None, {})]
     tables = [_words("machine and versions", ("field", "value"), known)]
     topology = topology_rows(suite.machine) if suite.machine else []
     if len(topology) > 2:

@@ -25,7 +25,6 @@ from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
 _MOST_NAMES = 2  # of cases that a title lists
-_FEW_CAUSES = 3  # of a case
 
 
 def build_session(
@@ -69,6 +68,8 @@ def build_suite(suite: SuiteResult) -> Report:
 def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
     groups: dict[tuple[str, ...], list[tuple[CaseRow, Section]]] = {}
     for row in open_rows(rows):
+        if _is_stored(suite, row):
+            continue
         section = case_section(suite, row)
         texts = (note.text for note in section.parts if isinstance(note, Note))
         key = (row.verdict, *map(without_figures, texts))
@@ -117,8 +118,14 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
             yield from map(_note, beside(finding))
     if (note := settled_note(suite, row.case)) is not None:
         yield Note(text=note)
-    for text in why_slower(suite, row.case)[:_FEW_CAUSES]:
+    for text in why_slower(suite, row.case):
         yield Note(text=text, kind="change")
+
+
+def _is_stored(suite: SuiteResult, row: CaseRow) -> bool:
+    """Return whether there was only nothing to compare with, which this session stored."""
+    finding = None if row.metric is None else suite.finding(row.case, row.metric)
+    return finding is not None and not _is_judged(row) and suite.is_resolved(finding)
 
 
 def _is_judged(row: CaseRow) -> bool:

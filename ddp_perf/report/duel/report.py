@@ -183,7 +183,8 @@ def certainty(report: DuelReport) -> str:
 
 def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
     differences = difference_lines(row)
-    unknown = [] if row.work or differences else [_nothing_found(row, report)]
+    known = row.work or differences or row.failures
+    unknown = [] if known else [_nothing_found(row, report)]
     sentences = [*reasons(row), *differences, *unknown]
     return Section(
         title=row.case,
@@ -448,7 +449,7 @@ def _environments(report: DuelReport) -> Iterator[Section]:
                 *(Note(text=text) for text in report.differences),
                 *(table for table in tables if table.rows),
             ),
-            media="wide" if report.differences else "page",
+            media="wide" if len(report.differences) > _MOST_DIFFERENCES else "page",
         )
 
 
