@@ -51,9 +51,9 @@ def build_session(
 
 def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
-        yield from _open_sections(suite, rows)
-        yield from _links(suite)
-        yield from _also(suite, rows)
+        of = f"{suite.suite}: " if len(suites) > 1 else ""
+        for section in (*_open_sections(suite, rows), *_links(suite), *_also(suite, rows)):
+            yield msgspec.structs.replace(section, title=f"{of}{section.title}")
 
 
 def build_suite(suite: SuiteResult) -> Report:

@@ -11,7 +11,7 @@ from ddp_perf.render.tables import wrapped
 from ddp_perf.render.terminal import report_text
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.duel.report import build_duel
-from ddp_perf.report.files.exporters import summary_csv
+from ddp_perf.report.files.exporters import performance_report, summary_csv
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
@@ -77,6 +77,13 @@ def test_in_a_comment(name, file_regression):
 @pytest.mark.parametrize("name", NAMES)
 def test_on_the_page(name, file_regression):
     file_regression.check(on_page(name), extension=".txt", encoding="utf-8")
+
+
+def test_the_report_of_text(file_regression):
+    suite = canonical.red_with_cause()
+    text = performance_report([suite], report_summary([suite], complete=True))
+    assert max(map(len, text.splitlines())) <= 80
+    file_regression.check(text, extension=".txt", encoding="utf-8")
 
 
 def test_the_tables_for_other_programs(file_regression):

@@ -87,7 +87,7 @@ def test_the_first_screen_shows_failures_reasons_and_intervals(page):
         "4 %",
         "communication +2.50 ms (100%): exposed",
         "any false REGRESSION here is 0.4 %, over all verdicts",
-        "quick: step time: slower by at most 1.0 % in 1 of 4 cases (99.5 % confidence each)",
+        "step time: slower by at most 1.0 % in 1 of 4 cases (99.5 % confidence each)",
     ):
         assert text in first
 
