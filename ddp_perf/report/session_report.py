@@ -176,8 +176,8 @@ def _remarks(suite: SuiteResult, row: CaseRow, name: str) -> Iterator[str]:
 def _links(suite: SuiteResult) -> Iterator[Section]:
     table = link_table(suite)
     if table.rows:
-        notes: list[Part] = list(map(_note, link_notes(suite)))
-        yield Section(title="links", parts=(table, *notes))
+        parts: tuple[Part, ...] = (table, *map(_note, link_notes(suite)))
+        yield Section(title="links", parts=parts)
 
 
 def _note(text: str) -> Note:
