@@ -176,8 +176,8 @@ def _remarks(suite: SuiteResult, row: CaseRow, name: str) -> Iterator[str]:
 def _links(suite: SuiteResult) -> Iterator[Section]:
     table = link_table(suite)
     if table.rows:
-        parts: tuple[Part, ...] = (table, *map(_note, link_notes(suite)))
-        yield Section(title="links", parts=parts)
+        notes: list[Part] = list(map(_note, link_notes(suite)))
+        yield Section(title="links", parts=(table, *notes))
 
 
 def _note(text: str) -> Note:
@@ -186,5 +186,5 @@ def _note(text: str) -> Note:
 
 def _gains(tables: Sequence[GainTable]) -> Section:
     meaning = Note(text=f"{MEANING} {NOT_AS_THE_DOCUMENT}", media="wide")
-    parts = (*(gain_table(table, table.base) for table in tables), meaning)
-    return Section(title=TITLE.lower(), parts=parts, media="wide")
+    shown: list[Part] = [gain_table(table, table.base) for table in tables]
+    return Section(title=TITLE.lower(), parts=(*shown, meaning), media="wide")

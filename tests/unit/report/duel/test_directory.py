@@ -53,12 +53,6 @@ def page_of(duel, directory):
     return (directory / DUEL_PAGE).read_text(encoding="utf-8")
 
 
-def test_three_files_are_written(tmp_path):
-    paths = write_duel_report(tmp_path / "new", every_kind())
-    assert [path.name for path in paths] == ["duel.html", "duel.md", "duel.json"]
-    assert all(path.is_file() for path in paths)
-
-
 def test_json_is_valid_by_its_schema_and_has_the_figures_of_each_pair():
     found = json.loads(duel_json(every_kind()))
     jsonschema.validate(found, duel_schema())

@@ -49,12 +49,36 @@ def test_decomposition_has_every_term_in_the_order_of_a_step():
     assert two.split()[1:] == [*terms, "3.00", "1.00"]
 
 
-def test_the_hidden_share_is_stated_in_words():
-    *_, hidden = decomposition_lines(result_of(make_probe()), 120)
+@pytest.mark.parametrize(
+    ("probe", "step_s", "cells", "hidden"),
+    [
+        pytest.param({}, 0.0111, {"exposed": "3.00", "rest": "1.00"}, "40%", id="usual"),
+        pytest.param({}, 0.0095, {"exposed": "3.00", "rest": "–"}, "40%", id="terms too long"),
+        pytest.param({"exposed": 0.006}, 0.0131, {}, "0%", id="dearer than alone: 5 ms"),
+        pytest.param(
+            {"unsynchronised_backward": (0.009,) * 8},  # its steps do not compare
+            0.0111,
+            {"backward": "4.00", "interference": "0.00", "exposed": "3.00"},
+            "40%",
+            id="a longer backward alone",
+        ),
+        pytest.param(
+            {"sees_communication": False},
+            0.0111,
+            {"backward": "4.00", "interference": "–", "exposed": "–"},
+            None,
+            id="unseen communication",
+        ),
+    ],
+)
+def test_a_term_is_a_figure_only_if_it_was_seen(probe, step_s, cells, hidden):
+    lines = decomposition_lines(result_of(make_probe(**probe), step_s), 120)
 
-    assert hidden == (
-        "hidden: ddp-ws2 40% (the share of the communication that costs the step nothing)"
-    )
+    (two,) = (line for line in lines if line.startswith("ddp-ws2"))
+    found = dict(zip(SHOWN, two.split()[1:], strict=True))
+    assert {name: found[name] for name in cells} == cells
+    of = "(the share of the communication that costs the step nothing)"
+    assert (f"hidden: ddp-ws2 {hidden} {of}" in lines) == (hidden is not None)
 
 
 def test_terms_of_longer_steps_than_the_timed_ones_are_not_shown():
@@ -80,40 +104,6 @@ def test_launches_whose_terms_are_of_timed_steps_are_enough():
     row = decomposition_lines(result, 120)[3].split()
 
     assert row[2] == "2.00"  # forward
-
-
-def test_a_rest_is_no_figure_if_the_terms_exceed_the_timed_step():
-    *_, row, _ = decomposition_lines(result_of(make_probe(), 0.0095), 120)
-
-    assert row.split()[-2:] == ["3.00", "–"]
-
-
-def test_communication_that_costs_more_beside_the_backward_than_alone_hides_nothing():
-    dear = make_probe(exposed=0.006)  # alone: 5 ms
-
-    lines = decomposition_lines(result_of(dear, 0.0131), 120)
-
-    assert any(line.startswith("hidden: ddp-ws2 0% (") for line in lines)
-
-
-def test_a_backward_that_is_longer_without_communication_shows_no_interference():
-    """Alone the backward took 9 ms, with communication 4: its steps do not compare."""
-    probe = make_probe(unsynchronised_backward=(0.009,) * 8)
-
-    lines = decomposition_lines(result_of(probe), 120)
-
-    (two,) = (line for line in lines if line.lstrip().startswith("ddp-ws2"))
-    cells = dict(zip(SHOWN, two.split()[1:], strict=True))
-    assert (cells["backward"], cells["interference"], cells["exposed"]) == ("4.00", "0.00", "3.00")
-    assert any(line.startswith("hidden: ddp-ws2 40% (") for line in lines)
-
-
-def test_decomposition_has_a_dash_for_unseen_communication():
-    *_, two = decomposition_lines(result_of(make_probe(sees_communication=False)), 80)
-
-    cells = dict(zip(SHOWN, two.split()[1:], strict=True))
-    assert (cells["interference"], cells["exposed"]) == ("–", "–")
-    assert "–" not in (cells["backward"], cells["rest"])
 
 
 def test_decomposition_fits_a_narrow_terminal():
