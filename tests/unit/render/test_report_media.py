@@ -26,6 +26,7 @@ from ddp_perf.render.model import (
 from ddp_perf.render.model import words as of_words
 from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text, table_lines
+from ddp_perf.render.units import counted
 from tests.builders import HOSTILE
 
 STATUSES = [Status.RED, Status.UNDECIDED, Status.GREEN]
@@ -38,6 +39,8 @@ COLUMNS = (
 # Shared parts of the names are left out where room is scarce, so these have none.
 names = st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), min_size=1, unique=True)
 words = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S", "Zs"]), min_size=1)
+
+sentences = st.lists(st.from_regex(r"[!-~]{1,12}", fullmatch=True), max_size=15).map(" ".join)
 
 
 @st.composite
@@ -58,7 +61,8 @@ def tables(draw):
 
 @st.composite
 def reports(draw):
-    parts = tuple(Note(text=text, kind="change") for text in draw(st.lists(words, max_size=15)))
+    changes = draw(st.lists(sentences.filter(bool), max_size=15))
+    parts = tuple(Note(text=text, kind="change") for text in changes)
     return Report(
         title="report",
         verdict="RED",
@@ -174,7 +178,7 @@ def test_many_changes_are_counted_where_room_is_scarce_and_whole_on_the_page(rep
     shown = {"terminal": (report_text(report, 80), 3), "comment": (report_markdown(report), 10)}
     for text, most in shown.values():
         more = len(changes) - most
-        assert (f"and {more} more changes: see page.html" in text) == (more > 0)
+        assert (f"and {counted(more, 'more change')}: see page.html" in text) == (more > 0)
     page = " ".join(html.unescape(report_page(report).decode()).split())
     for change in changes:
         assert " ".join(change.split()) in page
