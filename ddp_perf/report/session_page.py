@@ -302,7 +302,7 @@ def _gains(suite: SuiteResult, names: Mapping[str, str]) -> tuple[Part, ...]:
 
 def _machine(suite: SuiteResult) -> tuple[Part, ...]:
     fields = msgspec.structs.asdict(suite.environment)
-    known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v is not None]
+    known = [(name.replace("_", " "), str(v)) for name, v in fields.items() if v not in (None, {})]
     tables = [_words("machine and versions", ("field", "value"), known)]
     topology = topology_rows(suite.machine) if suite.machine else []
     if len(topology) > 2:

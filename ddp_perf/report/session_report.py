@@ -50,9 +50,9 @@ def build_session(
 
 def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
+        of = f"{suite.suite}: " if len(suites) > 1 else ""
         for section in (*_open_sections(suite, rows), *_links(suite), *_also(suite, rows)):
-            title = f"{suite.suite}: {section.title}" if len(suites) > 1 else section.title
-            yield msgspec.structs.replace(section, title=title)
+            yield msgspec.structs.replace(section, title=f"{of}{section.title}")
 
 
 def build_suite(suite: SuiteResult) -> Report:

@@ -1,4 +1,4 @@
-"""What a reader of a suite should know beside its verdicts."""
+"""The notes of a suite: all that a reader should know beside its verdicts."""
 
 from __future__ import annotations
 

@@ -184,7 +184,9 @@ def certainty(report: DuelReport) -> str:
 
 def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
     differences = _differences(row)
-    unknown = [] if row.work or differences else [Note(text=_nothing_found(row, report))]
+    unknown = (
+        [] if row.work or differences or row.failures else [Note(text=_nothing_found(row, report))]
+    )
     return Section(
         title=row.case,
         verdict=row.verdict,
@@ -449,7 +451,7 @@ def _environments(report: DuelReport) -> Iterator[Section]:
                 *(Note(text=text) for text in report.differences),
                 *(table for table in tables if table.rows),
             ),
-            media="wide" if report.differences else "page",
+            media="wide" if len(report.differences) > _MOST_DIFFERENCES else "page",
         )
 
 

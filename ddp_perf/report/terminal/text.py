@@ -523,21 +523,18 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
         if settled.machine:
             yield f"the machine: {', '.join(settled.machine)}"
         return
-    if settled.pairs:
+    if settled.pairs and is_green:  # else the reason of the verdict states it
         yield (
             f"settled beside {settled.label} by {counted(settled.pairs, 'pair')} of launches in"
             f" {describe_duration(settled.seconds)}"
         )
     elif settled.as_before:
         yield "its code is that of the newest red session, so it was not launched again"
-    elif settled.problem:
-        yield f"not settled: {settled.problem}"
-    if settled.pairs and settled.problem:
-        yield settled.problem
+    if settled.problem and not settled.as_before:
+        yield settled.problem if settled.pairs else f"not settled: {settled.problem}"
     if is_green:
         return
     if settled.changed:
-        since = settled.label if settled.as_before else "then"
-        yield f"changed since {since}: {', '.join(settled.changed)}"
+        yield f"changed since {settled.label}: {', '.join(settled.changed)}"
     if settled.needed_s is not None:
         yield f"about {describe_duration(settled.needed_s)} would be enough"

@@ -149,8 +149,9 @@ def test_changed_code_is_settled_and_named_with_the_next_command(settled):
     assert noted.pairs >= 6
     assert noted.changed == ("requirements.txt may change every case",)
     done = settled.project.run("--ddp-settle=10m")
-    assert f"settled beside {noted.label} by " in shown(done)
-    assert "changed since then: requirements.txt may change every case" in shown(done)
+    assert f": settled beside {noted.label}: " in shown(done)
+    changed = f"changed since {noted.label}: requirements.txt may change every case"
+    assert shown(done).count(changed) == 1  # for both cases
     done.stdout.fnmatch_lines([f"next: git diff {noted.commit}"])
     assert done.ret == pytest.ExitCode.TESTS_FAILED
 
@@ -171,7 +172,7 @@ def test_too_little_time_names_the_time_that_is_enough(settled):
     settled.project.answer = settled.project.steps_of(0.0108, 0.013)
     done = settled.project.run("--ddp-settle=1s")
 
-    assert "not settled: there was no time for it; changed since then: " in shown(done)
+    assert "not settled: there was no time for it; changed since the session of " in shown(done)
     assert "about 47 s would be enough" in shown(done)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddp_perf.render.latex import table_latex
 from ddp_perf.render.markdown import MOST, SIGNS, markdown_escaped, report_markdown
 from ddp_perf.render.model import (
     Cell,
@@ -24,6 +26,7 @@ from ddp_perf.render.model import (
 from ddp_perf.render.model import words as of_words
 from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text, table_lines
+from ddp_perf.render.units import counted
 from tests.builders import HOSTILE
 
 STATUSES = [Status.RED, Status.UNDECIDED, Status.GREEN]
@@ -36,6 +39,8 @@ COLUMNS = (
 # Shared parts of the names are left out where room is scarce, so these have none.
 names = st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), min_size=1, unique=True)
 words = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S", "Zs"]), min_size=1)
+
+sentences = st.lists(st.from_regex(r"[!-~]{1,12}", fullmatch=True), max_size=15).map(" ".join)
 
 
 @st.composite
@@ -56,7 +61,8 @@ def tables(draw):
 
 @st.composite
 def reports(draw):
-    parts = tuple(Note(text=text, kind="change") for text in draw(st.lists(words, max_size=15)))
+    changes = draw(st.lists(sentences.filter(bool), max_size=15))
+    parts = tuple(Note(text=text, kind="change") for text in changes)
     return Report(
         title="report",
         verdict="RED",
@@ -113,6 +119,45 @@ def test_each_medium_has_the_same_cells(report):
         assert cells in markdown
         for cell in (name, verdict, number, hidden):
             assert f"{cell.text}</td>" in page
+        assert f"{name.text} & {verdict.text} & {number.text} \\\\\n" in table_latex(report.table)
+
+
+@given(report=reports(), width=st.integers(20, 140))
+def test_no_line_of_a_terminal_but_a_command_or_a_long_word_is_wider_than_it(report, width):
+    for line in report_text(report, width).splitlines():
+        assert len(line) <= max(width, 80) or line.startswith("next: ") or len(line.split()) == 1
+
+
+class Page(HTMLParser):
+    """A page whose elements are all closed, in order. It has the values of its attributes."""
+
+    def __init__(self, report):
+        super().__init__()
+        self.open, self.attributes = [], []
+        self.source = report_page(report).decode()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, self.getpos()
+
+
+@given(reports())
+def test_a_page_is_whole_and_uses_no_network(report):
+    page = Page(report)
+
+    loaded = [value for name, value in page.attributes if name in ("src", "href", "action")]
+    assert loaded == ["data:,"]  # no icon is looked for
+    assert "default-src 'none'" in page.source
+    style_and_script = page.source[page.source.index("<style>") : page.source.index("</style>")]
+    style_and_script += page.source[page.source.index("<script>") :]
+    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttp", style_and_script)
 
 
 @given(reports())
@@ -133,7 +178,7 @@ def test_many_changes_are_counted_where_room_is_scarce_and_whole_on_the_page(rep
     shown = {"terminal": (report_text(report, 80), 3), "comment": (report_markdown(report), 10)}
     for text, most in shown.values():
         more = len(changes) - most
-        assert (f"and {more} more changes: see page.html" in text) == (more > 0)
+        assert (f"and {counted(more, 'more change')}: see page.html" in text) == (more > 0)
     page = " ".join(html.unescape(report_page(report).decode()).split())
     for change in changes:
         assert " ".join(change.split()) in page
@@ -158,9 +203,13 @@ def hostile():
 
 
 def test_no_medium_interprets_a_text():
-    for text in (report_markdown(hostile()), report_page(hostile()).decode()):
+    comment, page = report_markdown(hostile()), Page(hostile())
+    for text in (comment, page.source):
         assert "<script>alert" not in text
         assert "<svg onload" not in text
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    (row,) = (line for line in comment.splitlines() if line.startswith("| &lt;/title"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 4  # of three columns: no further cell
 
 
 @pytest.mark.parametrize("many", ["rows", "sections"])

@@ -85,47 +85,6 @@ def test_a_session_without_any_bound_has_no_line(outcome):
     assert lines_of({}, {}, {}, {}) == []
 
 
-@pytest.mark.parametrize(
-    ("undecided", "lines"),
-    [
-        (
-            [{"assumed_sd": 0.03}] * 2,
-            ["2 cases: how much sessions differ is unknown before 3 are stored; 3 % is assumed"],
-        ),
-        (
-            [{"more_sessions": 1}, {}],
-            ["1 case: further stored sessions may decide"],
-        ),
-        (
-            [{"more_launches": 7}, {"more_launches": 12}],
-            ["2 cases: more launches may decide (a larger --ddp-launches)"],
-        ),
-        (
-            [{"more_launches": 1}, {"more_sessions": 6}],
-            [
-                "1 case: further stored sessions may decide",
-                "1 case: more launches may decide (a larger --ddp-launches)",
-            ],
-        ),
-    ],
-)
-def test_what_may_decide_the_undecided_cases_follows_without_a_promise(undecided, lines):
-    open_ = [bounded(1.23, Outcome.UNDECIDED, **each) for each in undecided]
-
-    assert lines_of(bounded(1.05), *open_, bounded(1.05)) == [
-        "step time: slower by at most 23 % in 4 of 4 cases (99.5 % confidence each)",
-        *lines,
-    ]
-
-
-def test_nothing_is_promised_where_nothing_would_decide():
-    open_ = bounded(1.23, Outcome.UNDECIDED, sessions=8)
-
-    (line,) = lines_of(*[open_] * 4)
-
-    assert line.endswith("(99.5 % confidence each)")
-
-
 def test_only_times_of_a_step_have_a_line():
     """A ratio above its baseline's is no slow-down of the step."""
     others = [

@@ -9,11 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
-from ddp_perf.render.page import report_page
 from ddp_perf.report.figures import utilisation_lines as table_lines
-from ddp_perf.report.files.exporters import performance_report, prometheus_text, summary_csv
+from ddp_perf.report.figures import utilisation_table
+from ddp_perf.report.files.exporters import prometheus_text, summary_csv
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.session_page import build_page
 from ddp_perf.report.terminal.text import rank_utilisation_lines, utilisation_lines
 from ddp_perf.stats.summary import utilisation_figures
 from tests.builders import (
@@ -23,7 +22,6 @@ from tests.builders import (
     make_result,
     make_utilisation,
 )
-from tests.reports import make_source
 
 ONE, TWO = make_cases()
 NETWORK = NetworkUse(interface="lo", sent=8 * 10**8, received=8 * 10**8)
@@ -60,41 +58,53 @@ def lines_of(result):
     return utilisation_lines(utilisation_figures(result.measurements[TWO.id].launches))
 
 
-def test_the_block_of_a_case_has_only_what_was_read():
-    assert lines_of(result_of(None)) == []
-    assert lines_of(result_of(make_utilisation())) == [
-        "CPU              : 0.50 cores a rank, 0.10 of them in the kernel"
-    ]
+RDMA = RdmaUse(ports="2 x InfiniBand", sent=94 * 10**9, received=0, waited=10**7, speed=50e9)
+CORES = "CPU              : 0.50 cores a rank, 0.10 of them in the kernel"
 
 
-def test_the_block_of_a_case_on_cpus_has_loaders_and_network():
-    assert lines_of(result_of(ON_CPU)) == [
-        "CPU              : 0.50 cores a rank, 0.10 of them in the kernel;"
-        " loaders 0.25 cores a rank",
-        "Network          : 400 MB/s over lo (whole host)",
-    ]
+@pytest.mark.parametrize(
+    ("used", "lines", "columns"),
+    [
+        (None, [], set()),
+        (make_utilisation(), [CORES], {"CPU cores"}),
+        (
+            ON_CPU,
+            [
+                f"{CORES}; loaders 0.25 cores a rank",
+                "Network          : 400 MB/s over lo (whole host)",
+            ],
+            {"CPU cores", "loader cores", "network MB/s"},
+        ),
+        (
+            ON_GPU,
+            [
+                CORES,
+                "GPU              : busy 80%, SM clock 1,590 MHz, 4.2 GB in use",
+                "GPU links        : PCIe 0.5 GB/s, NVLink 180 GB/s (of a GPU, the busier"
+                " direction)",
+            ],
+            {"CPU cores", "GPU busy", "SM clock MHz", "NVLink GB/s"},
+        ),
+        (
+            make_utilisation(rdma=RDMA),
+            [
+                CORES,
+                "RDMA             : 47 GB/s over 2 x InfiniBand, 94% of their rate (whole host)",
+            ],
+            {"CPU cores", "RDMA GB/s", "share of RDMA", "RDMA waits M/s"},
+        ),
+    ],
+    ids=["nothing", "cores", "CPUs", "GPUs", "RDMA"],
+)
+def test_the_block_of_a_case_and_the_table_have_only_what_was_read(used, lines, columns):
+    result = result_of(used)
+    titles = {column.title for column in utilisation_table(rows_of(result)).columns}
+    others = {"network MB/s", "RDMA GB/s", "GPU busy", "NVLink GB/s", "CPU cores"} - columns
 
-
-def test_the_block_of_a_case_on_gpus_has_gpus_and_links():
-    assert lines_of(on_gpus())[1:] == [
-        "GPU              : busy 80%, SM clock 1,590 MHz, 4.2 GB in use",
-        "GPU links        : PCIe 0.5 GB/s, NVLink 180 GB/s (of a GPU, the busier direction)",
-    ]
-
-
-def test_the_block_and_the_table_have_the_ports_for_rdma_beside_the_interface():
-    rdma = RdmaUse(ports="2 x InfiniBand", sent=94 * 10**9, received=0, waited=10**7, speed=50e9)
-    result = result_of(make_utilisation(network=NETWORK, rdma=rdma))
-    table = table_lines(rows_of(result), 80)
-
-    assert lines_of(result)[1:] == [
-        "Network          : 400 MB/s over lo (whole host)",
-        "RDMA             : 47 GB/s over 2 x InfiniBand, 94% of their rate (whole host)",
-    ]
-    assert max(map(len, table)) <= 80
-    for text in ("RDMA", "94 %", "47", "M/s"):
-        assert text in "\n".join(table)
-    assert "ddp_perf_rdma_bytes_per_second" in prometheus_text(rows_of(result))
+    assert lines_of(result) == lines
+    assert columns <= titles
+    assert not others & titles
+    assert max(map(len, table_lines(rows_of(result), 80)), default=0) <= 80
 
 
 def test_each_rank_has_the_columns_of_document_002():
@@ -112,30 +122,6 @@ def test_rows_have_shares_of_the_gpus_memory_and_of_the_peak_of_its_links():
     assert row.gpu_memory_share == pytest.approx(0.7)
     assert row.nvlink_share == pytest.approx(180 / 150)  # of one direction, by its data sheet
     assert rows_of(result_of(ON_GPU))[1].nvlink_share is None  # no NVLink
-
-
-def test_the_table_of_text_fits_into_80_columns_and_has_only_known_columns():
-    table = table_lines(rows_of(on_gpus()), 80)
-    on_cpu = table_lines(rows_of(result_of(make_utilisation())), 80)
-
-    assert max(map(len, table)) <= 80
-    for heading, cell in (("GPU", "80 %"), ("NVLink", "180"), ("1,590", "4.2")):
-        assert heading in "\n".join(table)
-        assert cell in "\n".join(table)
-    assert "GPU" not in "\n".join(on_cpu)
-    assert "0.50" in "\n".join(on_cpu)
-    assert table_lines(rows_of(result_of(None)), 80) == []
-
-
-def test_the_page_and_the_report_of_text_have_the_table_only_with_readings():
-    for used, expected in ((None, False), (ON_CPU, True)):
-        result = result_of(used)
-        summary = report_summary([result], complete=True)
-        page = report_page(build_page(make_source(result), summary)).decode()
-
-        assert ("What the ranks use" in page) == expected
-        assert ("loaders 0.25 cores" in page) == expected
-        assert ("utilisation" in performance_report([result], summary)) == expected
 
 
 def test_csv_and_prometheus_have_the_figures():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from html.parser import HTMLParser
 
 import jsonschema
 import msgspec
@@ -17,7 +15,6 @@ from ddp_perf.report.directory import duel_json, duel_schema, write_duel_report
 from ddp_perf.report.duel.report import DUEL_PAGE, build_duel
 from tests.builders import make_case, make_cases, make_launch
 from tests.duels import (
-    TREE,
     make_case_duel,
     make_conditions,
     make_duel,
@@ -81,30 +78,13 @@ def test_json_is_valid_by_its_schema_and_has_the_figures_of_each_pair():
     assert found["next"]["command"].startswith("ddp-perf duel main . --case ")
 
 
-def test_the_page_has_each_case_with_its_plots_and_uses_no_network(tmp_path):
+def test_the_page_has_each_case_with_its_plots(tmp_path):
     page = page_of(every_kind(), tmp_path)
     for case in (ONE, TWO, THREE, FOUR):
         assert f"<summary>{case.id} " in page
     assert page.count("<b>Each pair in order of time</b>") == 3
     assert page.count("<b>Where the time of a step goes</b>") == 3
     assert "2.11.0" in page
-    own = page.partition("<script>")[0]  # the rest is Vega
-    assert not re.search(r"(?:src|href)=\"(?!data:)", own)
-
-
-def test_every_element_of_the_page_is_closed(tmp_path):
-    open_elements = []
-
-    class Reader(HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            if tag not in ("meta", "link", "br"):
-                open_elements.append(tag)
-
-        def handle_endtag(self, tag):
-            assert open_elements.pop() == tag
-
-    Reader().feed(page_of(every_kind(), tmp_path))
-    assert open_elements == []
 
 
 def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_first(tmp_path):
@@ -129,23 +109,6 @@ def test_the_packages_and_fields_of_both_sides_are_listed_those_that_differ_firs
     page = page_of(duel, tmp_path)
     for name in names:  # a package has no shorter name
         assert f'<td data-v="{name}">{name}</td>' in page
-
-
-def test_all_texts_are_escaped(tmp_path):
-    case = msgspec.structs.replace(ONE, id=HOSTILE)
-    metric = make_metric_duel(case, DuelOutcome.SLOWER, reason=HOSTILE, why=HOSTILE)
-    failed = make_side_failure("B", case, output=HOSTILE, detail=HOSTILE)
-    duel = make_duel(
-        make_case_duel(
-            DuelOutcome.SLOWER, case, metrics=(metric,), failures=(failed,), options=(HOSTILE,)
-        ),
-        b=msgspec.structs.replace(TREE, label=HOSTILE, spec=HOSTILE),
-        differences=(HOSTILE,),
-        missing=(MissingSide(case_id=HOSTILE, reason=HOSTILE),),
-    )
-    page = page_of(duel, tmp_path)
-    assert "<script>alert" not in page
-    assert "<svg onload" not in page
 
 
 def test_a_duel_without_cases_and_one_with_equal_launches_have_a_page(tmp_path):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 
 import msgspec
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.latex import latex_escaped, table_latex
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.report.columns import suite_figures
@@ -21,7 +19,6 @@ from ddp_perf.report.files.exporters import (
     bencher_json,
     otava_csv,
     otava_yaml,
-    performance_report,
     prometheus_text,
     summary_csv,
 )
@@ -29,17 +26,14 @@ from ddp_perf.report.rows import CaseRow, report_summary
 from ddp_perf.report.session_report import build_session
 from tests.builders import (
     HOSTILE,
-    make_cases,
-    make_finding,
     make_hostile_result,
-    make_measurement,
-    make_result,
 )
 from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_suite_result
 
 
-def session_markdown(summary):
-    return report_markdown(build_session(summary, None))
+def session_markdown(*suites):
+    summary = report_summary(suites, complete=True)
+    return report_markdown(build_session(suites, summary, None))
 
 
 STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
@@ -178,7 +172,7 @@ def test_every_format_accepts_no_rows():
     assert json.loads(bencher_json(nothing.rows)) == {}
     assert json.loads(action_benchmark_json(nothing.rows)) == []
     assert metrics(prometheus_text(nothing.rows)) == {}
-    assert "❔ UNDECIDED: performance\n\nnothing was measured" in session_markdown(nothing)
+    assert "❔ UNDECIDED: performance\n\nnothing was measured" in session_markdown()
     assert r"\end{tabular}" in table_latex(suite_figures(nothing.rows))
 
 
@@ -193,45 +187,3 @@ def test_every_format_accepts_no_rows():
 )
 def test_latex_escapes_special_characters(text, written):
     assert latex_escaped(text) == written
-
-
-def test_markdown_shows_cases_that_are_not_green_first_with_reasons(summary):
-    text = session_markdown(summary)
-
-    assert text.startswith("## ❌ RED: performance\n\n2 of 4 cases failed, 1 undecided, 1 passed\n")
-    table = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| mlp")]
-    assert [cell.split()[0] for cell in table] == ["❌", "❌", "❔", "✅"]
-    red = f"**{TWO.id}: REGRESSION**\n\n- 20 % slower\n- because\n- why: communication"
-    assert red in text.replace("\\", "")
-    assert f"{ONE.id}: PASS" not in text
-
-
-def test_markdown_begins_with_what_is_ruled_out():
-    case = make_cases()[0]
-    finding = make_finding(case, Outcome.PASS, upper=1.04)
-    result = make_result([make_measurement(case, [0.01])], findings=(finding,))
-
-    lines = session_markdown(report_summary([result], complete=True)).splitlines()
-
-    assert lines[4] == (
-        "- quick: step time: slower by at most 4.0 % in 1 of 1 case (99.5 % confidence each)"
-    )
-
-
-def test_markdown_escapes_hostile_text(hostile):
-    text = session_markdown(hostile)
-
-    assert "<script" not in text
-    assert "<svg" not in text
-    assert not [line for line in text.splitlines() if line.startswith("::")]
-    for row in re.findall(r"^\| mlp.*$", text, flags=re.MULTILINE):
-        assert len(re.findall(r"(?<!\\)\|", row)) == 6  # of five columns: no further cell
-
-
-def test_performance_report_has_reason_and_advice_in_80_columns(summary):
-    text = performance_report([make_suite_result()], summary)
-
-    for line in ("RED: 2 of 4", "- one bucket contains all gradients", "why (+2.50 ms a step)"):
-        assert line in text
-    tables = [line for line in text.splitlines() if "http" not in line]
-    assert max(map(len, tables)) <= 80

@@ -7,10 +7,6 @@ import re
 import pytest
 
 from ddp_perf.core.launch import RankConditions
-from ddp_perf.render.page import report_page
-from ddp_perf.report.files.exporters import performance_report
-from ddp_perf.report.rows import report_summary
-from ddp_perf.report.session_page import build_page
 from ddp_perf.report.terminal.step_terms import amdahl_lines
 from tests.builders import (
     make_cases,
@@ -19,7 +15,6 @@ from tests.builders import (
     make_result,
     with_conditions,
 )
-from tests.reports import make_source
 
 
 def result_of(serial, **suite):
@@ -72,12 +67,6 @@ def test_a_curve_that_the_law_does_not_fit_shows_it():
     assert "5.00 by the law" not in line
 
 
-def test_more_ranks_without_any_cost_have_no_limit():
-    (line,) = amdahl_lines(result_of(0.0, world_sizes=[1, 2, 4]))
-
-    assert "no limit of the speed-up below " in line
-
-
 def test_a_curve_of_disturbed_launches_is_not_fitted():
     one, two = make_cases()
     busy = with_conditions(make_measurement(two, [0.02] * 3), *[RankConditions(foreign=0.9)] * 3)
@@ -106,15 +95,3 @@ def test_each_curve_has_its_line_and_its_short_name():
 )
 def test_without_two_world_sizes_there_is_no_law(cases):
     assert amdahl_lines(make_result([make_measurement(case, [0.01] * 3) for case in cases])) == []
-
-
-def test_the_page_and_the_text_report_have_the_lines():
-    result = result_of(0.1, world_sizes=[1, 2, 4])
-    summary = report_summary([result], complete=True)
-
-    text = " ".join(performance_report([result], summary).split())
-    page = report_page(build_page(make_source(result), summary)).decode().replace("&#39;", "'")
-
-    (line,) = amdahl_lines(result)
-    assert line in text
-    assert line in page

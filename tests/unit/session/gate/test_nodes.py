@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.report.terminal.table import node_lines, suite_table
+from ddp_perf.report.suite_notes import node_lines, suite_notes
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.session.gate.nodes import exposed_by_link, slowest_node
 from ddp_perf.stats.summary import as_session, summaries_of
@@ -168,9 +168,7 @@ def test_the_lines_name_the_slowest_node_and_the_slowest_link():
         "slowest link: between nodes; of 15.01 ms exposed communication, 12.00 ms"
     )
     assert node_lines(result, ONE.id) == []
-    table = " ".join(suite_table(result, 80).split())
-    assert "ws4-2x2: slowest node: node b" in table
-    assert "ws4-2x2: slowest link: between nodes" in table
+    assert suite_notes(result) == [f"ws4-2x2: {line}" for line in (node, link)]
     (equal,) = node_lines(make_result([measured(TWO_BY_TWO)]), TWO_BY_TWO.id)
     assert equal.startswith("slowest node: none beyond chance; ")
 
