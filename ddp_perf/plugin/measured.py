@@ -147,7 +147,7 @@ class MeasuredCase:
             is_open = self.result.is_open(finding)
             if is_open and not self._ddp.options.strict:
                 pytest.skip(text)
-            if is_open or outcome is Outcome.NO_BASELINE:
+            if is_open or (outcome is Outcome.NO_BASELINE and not self.result.is_refused(finding)):
                 fail_undecided(text)
             pytest.fail(text, pytrace=False)
         if outcome in _SKIPPING or self.result.needs_append(finding):

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddp_perf.render.model import Note, Report, Section, Status, Table, shows
-from ddp_perf.render.terminal import shown_names
+from ddp_perf.render.model import Note, Report, Section, Status, Table, shown_names, shows
 from ddp_perf.render.units import counted, percent_change
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from ddp_perf.core.work import Site
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import counted, short_names
 
 if TYPE_CHECKING:
     from ddp_perf.render.chart import Chart
@@ -177,3 +177,9 @@ def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[
 def shows(media: Media, *, wide: bool) -> bool:
     """Return whether Markdown (``wide``) or the terminal shows what has these media."""
     return media == "all" or (wide and media == "wide")
+
+
+def shown_names(table: Table) -> dict[str, str]:
+    """Return the first cells, ids of cases without the parts that all of them share."""
+    texts = [row[0].text for row in table.rows]
+    return short_names(texts) if table.of_cases else {text: text for text in texts}

@@ -9,8 +9,16 @@ from collections.abc import Iterator, Sequence
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.render.model import SOFT_HYPHEN, Part, Plot, Report, Section, Status, Table
-from ddp_perf.render.terminal import shown_names
+from ddp_perf.render.model import (
+    SOFT_HYPHEN,
+    Part,
+    Plot,
+    Report,
+    Section,
+    Status,
+    Table,
+    shown_names,
+)
 
 
 def report_page(report: Report) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TextIO
 
@@ -16,7 +16,7 @@ import rich.progress_bar
 import rich.table
 import rich.text
 
-# Plain text of a limited width: tables without colour or frame, short names, paragraphs.
+# Plain text of a limited width: tables without colour or frame, paragraphs.
 
 
 NARROWEST = 80  # columns: every terminal has them
@@ -49,21 +49,6 @@ def wrapped(paragraphs: Sequence[str], width: int) -> list[str]:
         width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return [line for paragraph in paragraphs for line in wrapper.wrap(paragraph)]
-
-
-def short_names(ids: Iterable[str]) -> dict[str, str]:
-    """Return, by id, a name that fits a narrow column: the id without the parts that all share.
-
-    The ids keep their full names if there is only one, or if short ones are empty or not unique.
-    """
-    parts = {case_id: case_id.split("-") for case_id in ids}
-    shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
-    names = {
-        case_id: "-".join(part for part in row if part not in shared)
-        for case_id, row in parts.items()
-    }
-    unique = len(set(names.values())) == len(names)
-    return names if unique and all(names.values()) else {case_id: case_id for case_id in parts}
 
 
 # One live line on a terminal: a bar and a text.

@@ -13,9 +13,10 @@ from ddp_perf.render.model import (
     Section,
     Table,
     limited,
+    shown_names,
     shows,
 )
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import counted
 
 _MOST_CHANGES = 3  # of a case
@@ -104,12 +105,6 @@ def _broken(
 
 def _lines(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
-
-
-def shown_names(table: Table) -> dict[str, str]:
-    """Return the first cells, ids of cases without the parts that all of them share."""
-    texts = [row[0].text for row in table.rows]
-    return short_names(texts) if table.of_cases else {text: text for text in texts}
 
 
 def _heading(title: str, cells: Sequence[str]) -> str:

@@ -201,6 +201,21 @@ def _chance(probability: float) -> str:
     return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
+def short_names(ids: Iterable[str]) -> dict[str, str]:
+    """Return, by id, a name that fits a narrow column: the id without the parts that all share.
+
+    The ids keep their full names if there is only one, or if short ones are empty or not unique.
+    """
+    parts = {case_id: case_id.split("-") for case_id in ids}
+    shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    names = {
+        case_id: "-".join(part for part in row if part not in shared)
+        for case_id, row in parts.items()
+    }
+    unique = len(set(names.values())) == len(names)
+    return names if unique and all(names.values()) else {case_id: case_id for case_id in parts}
+
+
 def suite_names(keys: Sequence[tuple[str, str]]) -> list[str]:
     """Return a name for each suite and id: the id, after the suite if there are several.
 

@@ -30,8 +30,14 @@ from ddp_perf.render.chart import (
     titled,
     zoomed,
 )
-from ddp_perf.render.tables import short_names
-from ddp_perf.render.units import ABSENT, counted, milliseconds, percent_change, prefixed_number
+from ddp_perf.render.units import (
+    ABSENT,
+    counted,
+    milliseconds,
+    percent_change,
+    prefixed_number,
+    short_names,
+)
 from ddp_perf.report.figures import SHOWN, PlotSeries, series_of, term_values
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.result import SuiteResult

@@ -16,6 +16,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure, Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import (
+    EFFICIENCY,
     LOSS,
     METRICS,
     PEAK_MEMORY,
@@ -52,6 +53,8 @@ def in_words(result: SuiteResult, case_id: str) -> str | None:
     """
     found = {one.metric: one for one in result.findings if one.case_id == case_id}
     step, structure, loss = (found.pop(name, None) for name in (STEP_TIME.name, STRUCTURE, LOSS))
+    if step is not None and _is_red(step):
+        found.pop(EFFICIENCY.name, None)  # it is less for this reason
     parts = [
         *(_of_step(step) if step is not None else ()),
         *(_of_structure(structure) if structure is not None else ()),

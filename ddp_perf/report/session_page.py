@@ -25,8 +25,7 @@ from ddp_perf.render.model import (
     figures,
     words,
 )
-from ddp_perf.render.tables import short_names
-from ddp_perf.render.units import ABSENT, short_percent
+from ddp_perf.render.units import ABSENT, short_names, short_percent
 from ddp_perf.report.charts import (
     Stack,
     launches_chart,

@@ -10,8 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import NextStep, Note, Part, Report, Section, Status
-from ddp_perf.render.tables import short_names
-from ddp_perf.render.units import counted, without_figures
+from ddp_perf.render.units import counted, short_names, without_figures
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.links import link_notes, link_table
@@ -24,6 +23,7 @@ from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
 _MOST_NAMES = 2  # of cases that a title lists
+_SAME = "the same verdict: "
 
 
 def build_session(
@@ -65,20 +65,24 @@ def build_suite(suite: SuiteResult) -> Report:
 
 
 def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
-    groups: dict[tuple[str, ...], list[tuple[CaseRow, Section]]] = {}
+    """Yield the sections. Of cases with one reason, that with the most such verdicts is shown."""
+    names = short_names(suite.measurements)
+    groups: dict[tuple[str, ...], list[Section]] = {}
     for row in open_rows(rows):
-        if row.verdict.endswith(STORED):
+        if row.verdict == f"{Outcome.NO_BASELINE.value} {STORED}":
             continue  # a note has the file
         section = case_section(suite, row)
-        texts = (note.text for note in section.parts if isinstance(note, Note))
-        key = (row.verdict, *map(without_figures, texts))
-        groups.setdefault(key, []).append((row, section))
-    names = short_names(suite.measurements)
+        texts = [note.text for note in section.parts if isinstance(note, Note)]
+        reasons = (without_figures(text) for text in texts if not text.startswith(_SAME))
+        groups.setdefault((row.verdict, *reasons), []).append(section)
     for members in groups.values():
-        _, first = members[0]
-        alike = all(section.parts == first.parts for _, section in members)
-        title = _cases([names[row.case] for row, _ in members], alike=alike)
-        yield msgspec.structs.replace(first, title=title)
+        shown = max(members, key=lambda section: len(str(section.parts)))
+        alike = all(section.parts == shown.parts for section in members)
+        if len(members) > 1:  # one has its full name, which can be copied
+            titles = [names[one.title] for one in members if one is not shown]
+            titles.insert(0, names[shown.title])
+            shown = msgspec.structs.replace(shown, title=_cases(titles, alike=alike))
+        yield shown
 
 
 def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
@@ -113,7 +117,7 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     named = not title or row.reason.startswith(title)
     yield Note(text=row.reason if named else f"{title}: {row.reason}")
     if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
-        yield Note(text=f"the same verdict: {', '.join(also)}")
+        yield Note(text=f"{_SAME}{', '.join(also)}")
     for finding in own:
         if finding.metric == row.metric:
             yield from map(_note, beside(finding))
@@ -122,7 +126,9 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     for text in settled_causes(suite, row.case):
         yield Note(text=text, kind="change")
     if (why := suite.explanations.get(row.case)) is not None:
-        yield Note(text="\n".join(explanation_lines(why)), kind="output")
+        first, *causes = map(str.strip, explanation_lines(why))
+        yield Note(text=first)
+        yield from (Note(text=text, kind="change") for text in causes)
 
 
 def _is_judged(row: CaseRow) -> bool:

@@ -51,7 +51,7 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
         return Status.UNTESTED
     if result.is_not_accepted(finding):
         return Status.RED
-    if outcome is Outcome.NO_BASELINE:
+    if outcome is Outcome.NO_BASELINE and not result.is_refused(finding):
         return Status.UNDECIDED  # it fails its test, but nothing is known of the code
     if outcome in FAILING and not result.is_resolved(finding):
         undecided = finding.is_expected or result.is_open(finding)

@@ -13,9 +13,9 @@ from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.model import Cell, Column, Table
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_names
 from ddp_perf.report.figures import (
     HIDDEN,
     MEANING,

@@ -8,9 +8,9 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.tables import NARROWEST, short_names, wrapped
+from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import counted, short_names
 from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows

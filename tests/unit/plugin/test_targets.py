@@ -153,7 +153,7 @@ def test_every_report_shows_it(project, suite, monkeypatch, tmp_path):
     result = project.run("--ddp-report=out", "--junit-xml=junit.xml")
 
     out, reason = project.path / "out", "misses the target of at least 0.9 in bench_configs/tiny"
-    assert f"::error title=MISSES TARGET%3A {TWO}::efficiency 0.8333" in str(result.stdout)
+    assert f"::error title={TWO}%3A MISSES TARGET::efficiency target: eff" in str(result.stdout)
     assert "next: ddp-perf doctor" in str(result.stdout)
     page = " ".join((out / "index.html").read_text("utf-8").split())
     assert reason in page

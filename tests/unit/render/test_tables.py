@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddp_perf.render.tables import plain_table, rendered, short_names, wrapped
+from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import short_names
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_epoch_time_is_computed_if_its_samples_are_known(changes, samples):
         (Outcome.MEETS_TARGET, False, None, Status.GREEN),
         (Outcome.SUSPECT, False, None, Status.UNDECIDED),
         (Outcome.INVALID, False, None, Status.UNDECIDED),
-        (Outcome.NO_BASELINE, False, None, Status.RED),
+        (Outcome.NO_BASELINE, False, None, Status.UNDECIDED),
         (Outcome.NO_BASELINE, True, "missing", Status.UNDECIDED),
         (Outcome.INCOMPARABLE, False, None, Status.RED),
         (Outcome.MISSES_TARGET, False, None, Status.RED),
@@ -113,7 +113,7 @@ def known(state):
     return Known(acknowledgement=make_acknowledgement(TWO), state=state)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.INCOMPARABLE, Outcome.NO_BASELINE])
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.INCOMPARABLE])
 def test_an_unexpected_verdict_precedes_an_acknowledged_one(outcome):
     findings = (
         make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
