@@ -304,7 +304,7 @@ def _reasons(case: CaseSources, changed: Iterable[str]) -> Iterator[str]:
     if case.suite in files:
         yield f"{case.suite} has its suite"
     reads = "script reads" if case.is_script else "workload imports"
-    yield from (f"its {reads} {file}" for file in files if _is_read(file, case))
+    yield from (f"{file}, which its {reads}" for file in files if _is_read(file, case))
     for file in files:
         kind = "harmless" if file in case.suites else kind_of(file)
         if kind == "everything":

@@ -103,7 +103,7 @@ RATIOS = (
         media="wide",
     ),
     Column(
-        title="min. det.",
+        title="detects",
         key="minimum_detectable",
         meaning="minimum detectable effect: the smallest slow-down that the comparison detects nine"
         " times in ten",
@@ -122,8 +122,13 @@ def ratio_cells(row: CaseRow) -> tuple[Cell, Cell, Cell]:
     return (
         Cell(ABSENT if row.ratio is None else f"{row.ratio:.3f}", row.ratio),
         Cell(interval, low),
-        Cell(percent_text(seen), seen),
+        Cell(at_least(seen), seen),
     )
+
+
+def at_least(value: float | None) -> str:
+    """Write the smallest slow-down that is found: ``≥ 5 %``."""
+    return ABSENT if value is None else f"≥ {short_percent(value)}"
 
 
 def percent_text(value: float | None) -> str:

@@ -29,7 +29,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.render.units import at_most_percent, counted, rounded_percent
-from ddp_perf.report.status import NO_TEST, mark_of, status_of, worst
+from ddp_perf.report.status import NO_TEST, shown_verdict, status_of, worst
 from ddp_perf.report.terminal.text import cause_line, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of
@@ -134,13 +134,15 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     bounds = [bound for bound in map(_bound, findings) if bound is not None]
     reasons = Counter(_why_not(found) for found in findings if _bound(found) is None)
-    without = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    without = ", ".join(
+        f"{count} {'is' if count == 1 else 'are'} {reason}" for reason, count in reasons.items()
+    )
     cases = counted(len(findings), "case")
     if not bounds:
-        return f"{metric.title}: nothing is ruled out in {cases}: {without}"
-    slower = f"slower by at most {at_most_percent(max(bounds) - 1)}"
-    what = f"{slower if max(bounds) > 1 else 'not slower'} in {len(bounds)} of {cases}"
-    what += " (99.5 % confidence each)"
+        return f"{metric.title}: nothing is known of {cases}; {without}"
+    most = max(bounds)
+    what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "not slower"
+    what += f" in {len(bounds)} of {cases} (99.5 % confidence each)"
     return f"{metric.title}: {what}{without and '; '}{without}"
 
 
@@ -472,8 +474,8 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         )
     else:
         finding = worst(result, findings)
-        verdict, status = finding.verdict.outcome.value, status_of(result, finding)
-        mark, reason = mark_of(result, finding), finding.disturbance or finding.verdict.reason
+        verdict, status = shown_verdict(result, finding), status_of(result, finding)
+        reason = finding.disturbance or finding.verdict.reason
     if finding is None and not result.is_requested(case_id):
         status, mark = Status.UNTESTED, NO_TEST
     found = finding.verdict if finding else None
@@ -486,7 +488,9 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "ratio": found and found.ratio,
         "ratio_low": low,
         "ratio_high": high,
-        "minimum_detectable": found and found.minimum_detectable,
+        "minimum_detectable": (
+            found.minimum_detectable if found and finding and not finding.disturbance else None
+        ),
         "cause": _cause(result, case_id),
         **_targets(findings),
     }

@@ -45,7 +45,7 @@ from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
 from ddp_perf.report.session_report import build_session, case_section, open_rows
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.status import mark_of, status_of
+from ddp_perf.report.status import shown_verdict, status_of
 from ddp_perf.report.suite_notes import details, headline, node_lines
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
@@ -182,10 +182,9 @@ def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
 def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:
     """Return the cells of a verdict, with a mark if no test asserts it."""
     outcome, ratio = finding.verdict.outcome.value, finding.verdict.ratio
-    mark = mark_of(suite, finding)
     return (
         Cell(metric_title(finding.metric), finding.metric),
-        Cell(f"{outcome} {mark}" if mark else outcome, outcome, status_of(suite, finding)),
+        Cell(shown_verdict(suite, finding), outcome, status_of(suite, finding)),
         Cell(ABSENT if ratio is None else f"{ratio:.3f}", ratio),
         Cell("; ".join(reason_lines(finding))),
     )

@@ -69,20 +69,25 @@ def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Sect
     names = short_names(suite.measurements)
     groups: dict[tuple[str, ...], list[Section]] = {}
     for row in open_rows(rows):
-        if row.verdict == f"{Outcome.NO_BASELINE.value} {STORED}":
+        if row.verdict == STORED:
             continue  # a note has the file
         section = case_section(suite, row)
-        texts = [note.text for note in section.parts if isinstance(note, Note)]
-        reasons = (without_figures(text) for text in texts if not text.startswith(_SAME))
-        groups.setdefault((row.verdict, *reasons), []).append(section)
+        key = (row.verdict, *map(without_figures, _texts(section)))
+        groups.setdefault(key, []).append(section)
     for members in groups.values():
         shown = max(members, key=lambda section: len(str(section.parts)))
-        alike = all(section.parts == shown.parts for section in members)
+        alike = all(_texts(section) == _texts(shown) for section in members)
         if len(members) > 1:  # one has its full name, which can be copied
             titles = [names[one.title] for one in members if one is not shown]
             titles.insert(0, names[shown.title])
-            shown = msgspec.structs.replace(shown, title=_cases(titles, alike=alike))
+            shown = msgspec.structs.replace(shown, title=_cases(titles, len(names), alike=alike))
         yield shown
+
+
+def _texts(section: Section) -> list[str]:
+    """Return what the section states, but for the metrics with the same verdict."""
+    texts = (part.text for part in section.parts if isinstance(part, Note))
+    return [text for text in texts if not text.startswith(_SAME)]
 
 
 def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
@@ -91,11 +96,16 @@ def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
     return [row for status in statuses for row in rows if row.status is status]
 
 
-def _cases(names: Sequence[str], *, alike: bool) -> str:
-    """Return the names, or their number, with the one that the figures are of if they differ."""
+def _cases(names: Sequence[str], of: int, *, alike: bool) -> str:
+    """Return the names, or their number, with the one that the figures are of if they differ.
+
+    ``of`` is the number of all cases.
+    """
     if len(names) <= _MOST_NAMES:
         return " and ".join(names)
-    return counted(len(names), "case") + ("" if alike else f", such as {names[0]}")
+    every = "all " if len(names) == of else ""
+    figures = "" if alike else f" (figures of {names[0]})"
+    return f"{every}{counted(len(names), 'case')}{figures}"
 
 
 def case_section(suite: SuiteResult, row: CaseRow) -> Section:
@@ -157,7 +167,7 @@ def _also(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
     for members in groups.values():
         first = members[0][1]
         alike = all(text == first for _, text in members)
-        texts.append(f"{_cases([name for name, _ in members], alike=alike)}: {first}")
+        texts.append(f"{_cases([name for name, _ in members], len(names), alike=alike)}: {first}")
     if texts:
         yield Section(title="notes", parts=tuple(map(_note, texts)))
 

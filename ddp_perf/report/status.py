@@ -9,7 +9,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.session.result import FAILING, SuiteResult
 
-STORED = "(stored)"
+STORED = "STORED"  # there was nothing to compare with before this session
 NO_TEST = "(no test)"  # the mark of what is shown and not counted
 
 # Among verdicts with the same status, the first in this order represents the case.
@@ -59,10 +59,11 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
 
 
-def mark_of(result: SuiteResult, finding: Finding) -> str | None:
-    """Return the mark that a verdict is shown with, or None if it counts as it is."""
+def shown_verdict(result: SuiteResult, finding: Finding) -> str:
+    """Return the verdict with its mark: that no test asserts it, it was stored, or it is known."""
+    verdict = finding.verdict.outcome.value
     if status_of(result, finding) is Status.UNTESTED:
-        return NO_TEST
+        return f"{verdict} {NO_TEST}"
     if result.is_resolved(finding):
-        return STORED
-    return "(known)" if finding.is_expected else None
+        return STORED if verdict == Outcome.NO_BASELINE.value else f"{verdict} (stored)"
+    return f"{verdict} (known)" if finding.is_expected else verdict

@@ -311,7 +311,7 @@ def _notes(curve: PowerCurve) -> list[str]:
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}{_unshown(curve.false_alarms)}.")
     notes.append(
         "The sessions of one run are minutes apart and share unslowed ones, so they are not fully"
-        ' independent; "min. det." of a pytest session with three or more stored ones includes how'
+        ' independent; "detects" of a pytest session with three or more stored ones includes how'
         " sessions differ."
     )
     return notes

@@ -185,7 +185,7 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    pairs = f"{counted(paired.pairs, 'pair')} of launches beside {label}"
+    pairs = f"{counted(paired.pairs, 'pair')} of launches with the code of {label}"
     if paired.ratio is None:
         return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
     change = percent_change(paired.ratio)

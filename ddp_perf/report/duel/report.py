@@ -75,7 +75,7 @@ DUEL_COLUMNS = (
     Column(title="B ÷ A", key="ratio", meaning="1.05 is 5 % slower"),
     Column(title="interval", key="interval", meaning="of B ÷ A, as certain as the verdict"),
     Column(
-        title="min. det.",
+        title="detects",
         key="minimum_detectable",
         meaning="minimum detectable effect: the smallest slow-down that the planned pairs find nine"
         " times in ten",
@@ -150,7 +150,7 @@ def _figures(one: MetricDuel) -> Iterator[Cell]:
     yield Cell(figure_text(one.metric, one.b), one.b)
     yield Cell(ABSENT if verdict.ratio is None else f"{verdict.ratio:.3f}", verdict.ratio)
     yield _interval(one)
-    yield Cell(ABSENT if seen is None else effect_text(seen), seen)
+    yield Cell(ABSENT if seen is None else f"≥ {effect_text(seen)}", seen)
     yield Cell(str(verdict.pairs), verdict.pairs)
 
 

@@ -104,6 +104,12 @@ class Found(NamedTuple):
         saving = {None: "", "accept": ACCEPT}.get(mode, f"{SAVE}={mode}")
         return _again(self.result, *options, saving)
 
+    def invalid_again(self) -> str:
+        """Return the command that measures what is INVALID again: the case, or all if several."""
+        found = (Found(self.result, one) for one in self.result.findings)
+        cases = {one.finding.case_id for one in found if one.has(Outcome.INVALID)}
+        return self.alone if len(cases) == 1 else self.store_again()
+
     def has_bad_loss(self) -> bool:
         """Return whether a loss compares with nothing: it is not finite, or launches differ."""
         is_bad = self.has(Outcome.REGRESSION) and not self.finding.baseline_date
@@ -256,7 +262,7 @@ VERDICT: tuple[Rule[Found], ...] = (
         "unlock the clock, or accept it if it is meant to stay",
         _accept,
     ),
-    (_has(Outcome.INVALID), "measure it again when the machine is quiet", "{0.alone}"),
+    (_has(Outcome.INVALID), "measure again when the machine is quiet", Found.invalid_again),
     (_has(Outcome.SUSPECT), "see whether a further session agrees, {0.apart}", _append),
     (
         lambda one: one.finding.verdict.more_launches and not is_waiting(one.finding),

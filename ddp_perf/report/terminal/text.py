@@ -525,8 +525,8 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
         return
     if settled.pairs and is_green:  # else the reason of the verdict states it
         yield (
-            f"settled beside {settled.label} by {counted(settled.pairs, 'pair')} of launches in"
-            f" {describe_duration(settled.seconds)}"
+            f"settled by {counted(settled.pairs, 'pair')} of launches with the code of"
+            f" {settled.label} in {describe_duration(settled.seconds)}"
         )
     elif settled.as_before:
         yield "its code is that of the newest red session, so it was not launched again"

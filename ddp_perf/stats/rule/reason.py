@@ -72,7 +72,8 @@ def _conclusion(decision: Decision, judged: JudgedDifference, levels: Significan
     if outcome is Outcome.IMPROVEMENT:
         return f"{change}. Accept it, or its loss stays unseen"
     if outcome is Outcome.REGRESSION:
-        return f"{change}. Unchanged code is so slow in {100 * levels.regression:.2g} % of sessions"
+        rate = 100 * levels.regression
+        return f"{change}. Without a change, {rate:.2g} % of sessions are called slower"
     assert decision.chance is not None  # of a SUSPECT
     many = sessions_to_confirm(decision.chance, decision.alpha)
     if decision.by == "share":

@@ -191,10 +191,10 @@ def _conclusion(
     if outcome is Outcome.IMPROVEMENT:
         return f"{measured}; the tolerance is {limit}"
     if outcome is Outcome.REGRESSION:
-        by_chance = f"Unchanged code is so slow in {level} of comparisons"
+        by_chance = f"Without a change, {level} of comparisons are called slower"
         return f"{measured}; the tolerance is {limit}. {by_chance}"
     if outcome is Outcome.SUSPECT:
-        by_chance = f"Unchanged code is so slow in {100 * SUSPECT_LEVEL:g} % of comparisons at most"
+        by_chance = f"Unchanged code is so slow in at most {100 * SUSPECT_LEVEL:g} % of comparisons"
         return f"{measured}. {by_chance}, and a REGRESSION in {level}"
     assumed = " (assumed)" if difference.is_assumed else ""
     differ = f"sessions differ by {100 * difference.session_sd:.1f} %{assumed}"

@@ -29,7 +29,7 @@ def bounded(upper, outcome=Outcome.PASS, **changes):
 
 def test_a_session_that_passes_has_one_short_line_with_the_largest_bound():
     assert lines_of(*map(bounded, (1.08, 1.1512, 0.97, 1.1))) == [
-        "step time: slower by at most 16 % in 4 of 4 cases (99.5 % confidence each)"
+        "step time: no slow-down above 16 % in 4 of 4 cases (99.5 % confidence each)"
     ]
 
 
@@ -54,7 +54,8 @@ def test_a_case_without_a_bound_is_counted_with_the_reason(outcome, changes, rea
     without = {"outcome": outcome, **changes}
 
     assert lines_of(bounded(1.2), without, without, bounded(1.04)) == [
-        f"step time: slower by at most 20 % in 2 of 4 cases (99.5 % confidence each); 2 {reason}"
+        "step time: no slow-down above 20 % in 2 of 4 cases (99.5 % confidence each); 2 are"
+        f" {reason}"
     ]
 
 
@@ -62,7 +63,7 @@ def test_a_disturbed_session_rules_nothing_out():
     disturbed = bounded(1.1, Outcome.INVALID, disturbance="5 of 5: heat")
 
     assert lines_of(disturbed, disturbed, disturbed, {"outcome": Outcome.REGRESSION}) == [
-        "step time: nothing is ruled out in 4 cases: 3 disturbed, 1 slower"
+        "step time: nothing is known of 4 cases; 3 are disturbed, 1 is slower"
     ]
 
 
@@ -73,7 +74,7 @@ def test_a_failed_case_is_counted():
 
     (line,) = ruled_out_lines(make_result([measured[0], failed], findings=(finding,)))
 
-    assert line.endswith("in 1 of 2 cases (99.5 % confidence each); 1 not judged")
+    assert line.endswith("in 1 of 2 cases (99.5 % confidence each); 1 is not judged")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,6 @@ def test_verdicts_that_no_test_asserts_are_left_out():
     waiting = bounded(1.3, Outcome.UNDECIDED, more_sessions=2)
 
     assert lines_of(bounded(1.1), bounded(1.2), waiting, waiting, asserted=asserted) == [
-        "step time: slower by at most 20 % in 2 of 2 cases (99.5 % confidence each)"
+        "step time: no slow-down above 20 % in 2 of 2 cases (99.5 % confidence each)"
     ]
     assert lines_of(*[bounded(1.1)] * 4, asserted={}) == []

@@ -133,7 +133,10 @@ def test_only_what_is_not_green_has_its_reason_the_red_ones_first(result):
     ("reasons", "headings"),
     [
         (("a", "a", "b"), ["none-ws1 and ddp-ws2: INVALID", f"{FOUR.id}: INVALID"]),
-        (("2 of 3: top", "3 of 3: top", "5 of 5: top"), ["3 cases, such as none-ws1: INVALID"]),
+        (
+            ("2 of 3: top", "3 of 3: top", "5 of 5: top"),
+            ["all 3 cases (figures of none-ws1): INVALID"],
+        ),
         (("a", "b", "c"), [f"{case.id}: INVALID" for case in (ONE, TWO, FOUR)]),
     ],
 )
@@ -172,7 +175,7 @@ def test_the_sections_of_several_suites_name_their_suite(result):
     report = build_session(suites, report_summary(suites, complete=True), None)
 
     titles = [section.title for section in report.sections]
-    assert titles == [f"{name}: 3 cases" for name in ("quick", "other")]
+    assert titles == [f"{name}: all 3 cases" for name in ("quick", "other")]
 
 
 def stored(*cases, mode="missing"):
@@ -287,8 +290,14 @@ def test_an_improvement_a_drift_and_an_acknowledgement_that_is_over_are_notes():
     ("settled", "text"),
     [
         ({"unchanged": True, "machine": ("host a → b",)}, "those of L; the machine: host a → b"),
-        ({"pairs": 8, "seconds": 60.0}, "settled beside L by 8 pairs of launches in 60 s"),
-        ({"pairs": 8, "seconds": 60.0, "problem": "ended"}, "8 pairs of launches in 60 s; ended"),
+        (
+            {"pairs": 8, "seconds": 60.0},
+            "settled by 8 pairs of launches with the code of L in 60 s",
+        ),
+        (
+            {"pairs": 8, "seconds": 60.0, "problem": "ended"},
+            "8 pairs of launches with the code of L in 60 s; ended",
+        ),
         ({"problem": "no time"}, "not settled: no time"),
     ],
 )
