@@ -36,6 +36,7 @@ _CONFIG = {
     "range": {"category": list(COLOURS)},
     "mark": {"color": BLUE},
     "bar": {"color": SKY},
+    "rule": {"color": GREY},
     "point": {"filled": True, "size": 40},
 }
 

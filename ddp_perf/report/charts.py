@@ -114,19 +114,17 @@ def _against_ranks(
     found = [
         point for curve in curves for point in _curve_points(curve, quantity, short[curve.name])
     ]
-    measured, before = points(found), points(point for point in found if "low" in point)
+    measured, ideals = points(found), points(_ideals(curves, quantity))
     colour = alt.Color("curve:N", title=None, sort=None)
     shown = tips("case:N", "ranks:Q", "value:Q", "fastest:Q", "slowest:Q", "ideal:Q", "baseline:N")
     layers = [
-        before.mark_bar(width=12, color=ORANGE, opacity=0.35).encode(
-            x, alt.Y("low:Q"), alt.Y2("high")
-        ),
-        points(_ideals(curves, quantity))
-        .mark_line(strokeDash=[5, 4], color=GREY)
-        .encode(x, y, alt.Detail("case:N")),
+        ideals.mark_line(strokeDash=[5, 4], color=GREY).encode(x, y, alt.Detail("case:N")),
         measured.mark_rule().encode(x, alt.Y("slowest:Q"), alt.Y2("fastest"), color=colour),
         zoomed(measured.mark_line(point=True).encode(x, y, color=colour, tooltip=shown)),
     ]
+    if before := [point for point in found if "low" in point]:
+        band = points(before).mark_bar(width=12, color=ORANGE, opacity=0.35)
+        layers.insert(0, band.encode(x, alt.Y("low:Q"), alt.Y2("high")))
     below = "dashed: as many times one rank; bars: the baseline and its tolerance"
     return titled(layered(*layers), title, below, _source(rows))
 
