@@ -155,7 +155,7 @@ _RULES = (
         applies=lambda m: _costly(m) and m.compute_s < _SHORT_STEP_S,
         finding=lambda m: (
             f"a step computes for {_ms(m.compute_s)} and communication adds"
-            f" {_ms(m.communication_cost_s)}: the model, or the batch, is small"
+            f" {_ms(m.communication_cost_s)}, since the model or the batch is small"
         ),
         recommendation=f"use a larger batch per rank (the factor is for {_TIMES} times as large)",
         factor=_with_larger_batch,
@@ -163,11 +163,11 @@ _RULES = (
     _Rule(
         applies=lambda m: _costly_buckets(m) and _mean_message(m) >= _SMALL_MESSAGE,
         finding=lambda m: (
-            f"bandwidth-bound: {_ms(m.communication_cost_s)} for"
-            f" {sum(m.message_bytes) / 1e6:,.0f} MB"
+            f"the bandwidth limits it: {sum(m.message_bytes) / 1e6:,.0f} MB take"
+            f" {_ms(m.communication_cost_s)}"
         ),
-        recommendation="send half of the bytes: comm_hooks: [{kind: bf16}] or fp16",
-        in_script="send half of the bytes: model.register_comm_hook(None, bf16_compress_hook)",
+        recommendation="send half of the bytes (comm_hooks: [{kind: bf16}] or fp16)",
+        in_script="send half of the bytes (model.register_comm_hook(None, bf16_compress_hook))",
         factor=_without(lambda m: m.communication_cost_s / 2),
     ),
     _Rule(
@@ -176,7 +176,7 @@ _RULES = (
         finding=lambda m: (
             f"{m.share(m.communication_cost_s):.0%} of the step is communication that nothing hides"
         ),
-        recommendation=f"gradient_accumulation: {_TIMES} communicates once in {_TIMES} batches",
+        recommendation=f"communicate once in {_TIMES} batches (gradient_accumulation: {_TIMES})",
         in_script=(
             f"accumulate the gradients of {_TIMES} batches, all but the last under model.no_sync(),"
             f" to communicate once in {_TIMES} batches"
@@ -188,23 +188,23 @@ _RULES = (
             _costly_buckets(m) and len(m.message_bytes) > 1 and _mean_message(m) < _SMALL_MESSAGE
         ),
         finding=lambda m: (
-            f"latency-bound: {len(m.message_bytes)} collectives a step, of"
+            f"the latency limits it: a step has {len(m.message_bytes)} collectives of"
             f" {_mean_message(m) / 1e3:,.0f} kB on average"
         ),
         recommendation="use larger buckets (ddp: {bucket_cap_mb: …}), or static_graph",
         in_script=(
-            "use larger buckets: DistributedDataParallel(…, bucket_cap_mb=…), or static_graph=True"
+            "use larger buckets (DistributedDataParallel(…, bucket_cap_mb=…)), or static_graph=True"
         ),
         factor=lambda m: None,
     ),
     _Rule(
         applies=lambda m: _costly_buckets(m) and len(m.message_bytes) == 1,
         finding=lambda m: (
-            "one bucket contains all gradients: nothing is sent before the last gradient is ready"
+            "one bucket contains all gradients, so nothing is sent before the last one is ready"
         ),
-        recommendation="use a smaller ddp: {bucket_cap_mb: …}: the first bucket is sent earlier",
+        recommendation="use smaller buckets (ddp: {bucket_cap_mb: …}), which are sent earlier",
         in_script=(
-            "use smaller buckets: DistributedDataParallel(…, bucket_cap_mb=…) sends the first one"
+            "use smaller buckets (DistributedDataParallel(…, bucket_cap_mb=…)), which are sent"
             " earlier"
         ),
         factor=lambda m: None,
@@ -212,8 +212,8 @@ _RULES = (
     _Rule(
         applies=_matters("imbalance"),
         finding=lambda m: (
-            f"load imbalance: ranks wait {_ms(m.step.terms['imbalance'])} for the slowest rank;"
-            f" in {m.step.slowest_share:.0%} of the steps it is rank {m.step.slowest_rank}"
+            f"ranks wait {_ms(m.step.terms['imbalance'])} for the slowest rank, which is rank"
+            f" {m.step.slowest_rank} in {m.step.slowest_share:.0%} of the steps"
         ),
         recommendation="check that rank's device, its cores and its share of the data",
         factor=_without(_term("imbalance")),
@@ -240,7 +240,7 @@ _RULES = (
     _Rule(
         applies=_matters("idle"),
         finding=lambda m: f"the ranks had no core for {_ms(m.step.terms['idle'])} of a step",
-        recommendation="keep the cores free for the ranks: fewer loader workers, no other programs",
+        recommendation="keep the cores free for the ranks, with fewer loader workers or programs",
         factor=_without(_term("idle")),
     ),
     _Rule(

@@ -113,7 +113,8 @@ def _hook(case: Case, rank: RankResult) -> str | None:
 
 def _line(advice: Advice) -> str:
     promise = "" if advice.factor is None else f" (modelled: at most {advice.factor:.2f} ×)"
-    return f"- {advice.finding}: {advice.recommendation}{promise}"
+    first, rest = advice.recommendation[0], advice.recommendation[1:]
+    return f"- {advice.finding}. {first.upper()}{rest}{promise}"
 
 
 # A name of SHOWN that a narrow column breaks.

@@ -74,13 +74,15 @@ def test_negative_scaling_states_the_gain_of_one_rank():
 
 def test_short_step_gets_the_advice_of_a_larger_batch():
     found = findings(forward=5, backward=10, optimizer=1, exposed=16)
-    (advice,) = (one for finding, one in found.items() if "the model, or the batch" in finding)
+    (advice,) = (one for finding, one in found.items() if "the model or the batch" in finding)
     assert advice.factor == pytest.approx(4 * 32 / (32 + 3 * 16))
 
 
 def test_many_bytes_get_the_advice_of_half_precision():
     found = findings(exposed=100)
-    (advice,) = (one for finding, one in found.items() if finding.startswith("bandwidth-bound"))
+    (advice,) = (
+        one for finding, one in found.items() if finding.startswith("the bandwidth limits")
+    )
     assert "50 MB" in advice.finding
     assert advice.factor == pytest.approx(200 / 150)
 
@@ -94,7 +96,9 @@ def test_exposed_communication_gets_the_advice_of_accumulation():
 
 def test_many_small_messages_are_latency_bound():
     found = findings(exposed=100, message_bytes=(4096,) * 200)
-    assert any(finding.startswith("latency-bound: 200 collectives") for finding in found)
+    assert any(
+        finding.startswith("the latency limits it: a step has 200 collectives") for finding in found
+    )
     assert not any(finding.startswith("bandwidth") for finding in found)
 
 
@@ -148,9 +152,9 @@ def test_advice_with_the_largest_factor_is_first():
 @pytest.mark.parametrize(
     ("changes", "absent"),
     [
-        ({"hook": "bf16"}, "bandwidth-bound"),
-        ({"strategy": "fsdp"}, "bandwidth-bound"),
-        ({"strategy": "fsdp", "message_bytes": (4096,) * 200}, "latency-bound"),
+        ({"hook": "bf16"}, "the bandwidth limits"),
+        ({"strategy": "fsdp"}, "the bandwidth limits"),
+        ({"strategy": "fsdp", "message_bytes": (4096,) * 200}, "the latency limits"),
         ({"strategy": "fsdp", "message_bytes": (MB,)}, "one bucket"),
         ({"accumulation": 8}, "of the step is communication"),
         ({"keeps_global_batch": True}, "of the step is communication"),

@@ -57,5 +57,5 @@ def test_a_session_shows_one_table_and_no_law(project):
 
     lines = project.run().stdout.lines
 
-    assert [line.split()[-1] for line in lines if line.startswith("case ")] == ["det."]
+    assert [line.split()[-1] for line in lines if line.startswith("case ")] == ["detects"]
     assert not any(line.startswith(("Amdahl", "ms a step")) for line in lines)
