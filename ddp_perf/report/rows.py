@@ -29,7 +29,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.render.units import at_most_percent, counted, rounded_percent
-from ddp_perf.report.status import NO_TEST, shown_verdict, status_of, worst
+from ddp_perf.report.status import NO_TEST, STORED, shown_verdict, status_of, worst
 from ddp_perf.report.terminal.text import cause_line, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of
@@ -139,7 +139,7 @@ def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     )
     cases = counted(len(findings), "case")
     if not bounds:
-        return f"{metric.title}: nothing is known of {cases}; {without}"
+        return f"{metric.title}: no verdict on {cases}; {without}"
     most = max(bounds)
     what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "not slower"
     what += f" in {len(bounds)} of {cases} (99.5 % confidence each)"
@@ -405,12 +405,14 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
 def _headline(tested: Sequence[CaseRow]) -> str:
     """Return the number of cases with each status; an empty text for no case."""
     number = Counter(row.status for row in tested)
+    stored = sum(row.verdict == STORED for row in tested)
     texts = {
-        Status.RED: f"{number[Status.RED]} of {counted(len(tested), 'case')} failed",
-        Status.UNDECIDED: f"{number[Status.UNDECIDED]} undecided",
-        Status.GREEN: f"{number[Status.GREEN]} passed",
+        f"of {counted(len(tested), 'case')} failed": number[Status.RED],
+        "undecided": number[Status.UNDECIDED] - stored,
+        "stored": stored,
+        "passed": number[Status.GREEN],
     }
-    return ", ".join(text for status, text in texts.items() if number[status])
+    return ", ".join(f"{many} {text}" for text, many in texts.items() if many)
 
 
 def _with_suite(
@@ -465,7 +467,8 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     finding: Finding | None = None
     mark: str | None = None
     if failures:
-        verdict, status, reason = FAILED, Status.RED, str(failures[0])
+        reason = str(failures[0]).removeprefix(f"{case_id}: ")
+        verdict, status = FAILED, Status.RED
     elif not findings:
         verdict, status, reason = (
             NOT_JUDGED,

@@ -17,13 +17,19 @@ from ddp_perf.report.links import link_notes, link_table
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
 from ddp_perf.report.status import STORED, status_of
 from ddp_perf.report.suite_notes import suite_notes
-from ddp_perf.report.terminal.text import beside, explanation_lines, settled_causes, settled_note
+from ddp_perf.report.terminal.text import (
+    CHANGED_TERMS,
+    beside,
+    explanation_lines,
+    settled_causes,
+    settled_note,
+)
 from ddp_perf.session.gains import GainTable
 from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
 _MOST_NAMES = 2  # of cases that a title lists
-_SAME = "the same verdict: "
+_ALSO = "also {}: "
 
 
 def build_session(
@@ -87,7 +93,7 @@ def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Sect
 def _texts(section: Section) -> list[str]:
     """Return what the section states, but for the metrics with the same verdict."""
     texts = (part.text for part in section.parts if isinstance(part, Note))
-    return [text for text in texts if not text.startswith(_SAME)]
+    return [text for text in texts if not text.startswith(_ALSO.format(section.verdict))]
 
 
 def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
@@ -127,7 +133,7 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     named = not title or row.reason.startswith(title)
     yield Note(text=row.reason if named else f"{title}: {row.reason}")
     if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
-        yield Note(text=f"{_SAME}{', '.join(also)}")
+        yield Note(text=f"{_ALSO.format(row.verdict)}{', '.join(also)}")
     for finding in own:
         if finding.metric == row.metric:
             yield from map(_note, beside(finding))
@@ -138,7 +144,9 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     if (why := suite.explanations.get(row.case)) is not None:
         first, *causes = map(str.strip, explanation_lines(why))
         yield Note(text=first)
-        yield from (Note(text=text, kind="change") for text in causes)
+        for text in causes:
+            is_detail = text.startswith(CHANGED_TERMS)  # the cause has its term
+            yield Note(text=text, kind="change", media="page" if is_detail else "all")
 
 
 def _is_judged(row: CaseRow) -> bool:

@@ -432,6 +432,7 @@ def _describe_numerics(numerics: Numerics) -> str:
 
 _SHOWN = 0.1  # smaller terms, as a share of the step's change, are left out
 _MOST = 4  # terms shown
+CHANGED_TERMS = "terms that changed, ms"
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
@@ -468,7 +469,7 @@ def _changed(explanation: Explanation) -> list[str]:
     changed = [term for term in explanation.terms if abs(term.change) >= least]
     changed.sort(key=lambda term: abs(term.change), reverse=True)
     shown = ", ".join(map(_term, changed[:_MOST]))
-    return [f"  terms that changed, ms: {shown}"] if changed else []
+    return [f"  {CHANGED_TERMS}: {shown}"] if changed else []
 
 
 def _term(term: Delta) -> str:

@@ -63,7 +63,7 @@ def test_a_disturbed_session_rules_nothing_out():
     disturbed = bounded(1.1, Outcome.INVALID, disturbance="5 of 5: heat")
 
     assert lines_of(disturbed, disturbed, disturbed, {"outcome": Outcome.REGRESSION}) == [
-        "step time: nothing is known of 4 cases; 3 are disturbed, 1 is slower"
+        "step time: no verdict on 4 cases; 3 are disturbed, 1 is slower"
     ]
 
 

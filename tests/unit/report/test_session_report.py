@@ -163,7 +163,7 @@ def test_the_reason_is_of_the_worst_verdict_and_others_as_bad_are_named(result):
         ],
         f"{TWO.id}: INVALID": [
             "step time: 3 of 3: heat",
-            "the same verdict: tail (mean step ÷ its level)",
+            "also INVALID: tail (mean step ÷ its level)",
         ],
     }
 
