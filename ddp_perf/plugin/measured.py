@@ -31,6 +31,7 @@ from ddp_perf.report.rows import refused_text, resolved_text
 from ddp_perf.report.terminal.text import (
     describe_finding,
     describe_launch_failure,
+    reason_lines,
     why_slower,
 )
 from ddp_perf.report.work_rows import step_figures
@@ -159,6 +160,7 @@ class MeasuredCase:
         figures = {
             "metric": finding.metric,
             "verdict": verdict.outcome.value,
+            "reason": "; ".join(reason_lines(finding)),
             "value": finding.value,
             "baseline": finding.baseline,
             "baseline_date": finding.baseline_date,

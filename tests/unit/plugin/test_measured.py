@@ -188,6 +188,7 @@ def test_junit_has_the_verdict_with_its_figures(project):
     found = properties(project, "-k", STEP)
 
     assert (found["metric"], found["verdict"]) == ("step_time", "REGRESSION")
+    assert found["reason"].startswith("+100.4 % against 5 sessions (99 % interval ")
     assert float(found["value"]) == pytest.approx(0.020)
     assert float(found["baseline"]) == pytest.approx(0.010, rel=0.01)
     assert float(found["ratio"]) == pytest.approx(2, rel=0.01)
