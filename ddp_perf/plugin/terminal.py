@@ -64,7 +64,7 @@ def pytest_terminal_summary(
     from ddp_perf.render.terminal import report_text
     from ddp_perf.report.session_report import build_suite
     from ddp_perf.report.suite_notes import headline
-    from ddp_perf.report.terminal.step_terms import gain_lines, profiles_text
+    from ddp_perf.report.terminal.step_terms import gain_lines
     from ddp_perf.report.terminal.text import false_alarm_line
     from ddp_perf.report.terminal.unjudged import strict_lines
 
@@ -77,8 +77,6 @@ def pytest_terminal_summary(
             continue
         terminalreporter.section(headline(result))
         texts = [report_text(build_suite(result), width), *gain_lines(result, width)]
-        if result.profiles:
-            texts.append(profiles_text(result, width))
         if verbosity > 0:
             texts += _details(result, width)
             texts.append(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))

@@ -43,7 +43,7 @@ from ddp_perf.report.figures import (
 )
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
-from ddp_perf.report.session_report import build_session, case_section, open_rows
+from ddp_perf.report.session_report import about_suite, build_session, case_section, open_rows
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.status import shown_verdict, status_of
 from ddp_perf.report.suite_notes import details, headline, node_lines
@@ -52,7 +52,6 @@ from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     amdahl_lines,
     not_shown,
-    profiles_text,
     rank_lines,
     term_table,
 )
@@ -67,7 +66,6 @@ from ddp_perf.selftest.curve import PowerCurve, conclusion_of
 from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
 
-_WIDTH = 100  # columns of a table that is shown as text
 _MOST_SESSIONS = 60  # of a chart
 _MOST_CHARTED = 20  # cases with charts of their own: each takes a tenth of a second
 _WORDS = 3  # cases that the head names in words
@@ -208,11 +206,12 @@ def _suite(source: ReportSource, suite: SuiteResult, rows: Sequence[CaseRow]) ->
         title=headline(suite),
         parts=(
             _origin(suite),
-            *_texts(suite),
+            *(Note(text=text) for text in details(suite)),
         ),
         sections=tuple(
             section
             for section in (
+                *(msgspec.structs.replace(one, opened=True) for one in about_suite(suite, rows)),
                 Section(title="Launches", parts=_launches(suite, rows), opened=True),
                 Section(title="Scaling", parts=_scaling(suite, rows), opened=True),
                 Section(
@@ -240,12 +239,6 @@ def _origin(suite: SuiteResult) -> Note:
     commit = suite.environment.commit
     at = f", measured at commit {commit}" if commit else ""
     return Note(text=f"Judged against {suite.baseline_path}{at}.")
-
-
-def _texts(suite: SuiteResult) -> Iterator[Note]:
-    if suite.profiles:
-        yield Note(text=profiles_text(suite, _WIDTH), kind="output")
-    yield from (Note(text=text) for text in details(suite))
 
 
 def _launches(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:

@@ -14,6 +14,7 @@ from ddp_perf.render.units import counted, short_names, without_figures
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.links import link_notes, link_table
+from ddp_perf.report.profiles import profile_section
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
 from ddp_perf.report.status import STORED, status_of
 from ddp_perf.report.suite_notes import suite_notes
@@ -57,8 +58,15 @@ def build_session(
 def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
         of = f"{suite.suite}: " if len(suites) > 1 else ""
-        for section in (*_open_sections(suite, rows), *_links(suite), *_also(suite, rows)):
+        for section in (*_open_sections(suite, rows), *about_suite(suite, rows)):
             yield msgspec.structs.replace(section, title=f"{of}{section.title}")
+
+
+def about_suite(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
+    """Yield what is known of a suite beside the reasons: its links, its profiles, and notes."""
+    yield from _links(suite)
+    yield from profile_section(suite)
+    yield from _also(suite, rows)
 
 
 def build_suite(suite: SuiteResult) -> Report:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-from collections.abc import Sequence
 
 from ddp_perf.core.case import Case, curve_label
 from ddp_perf.core.decomposition import Decomposition
@@ -13,9 +11,9 @@ from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.model import Cell, Column, Table
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
+from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_names
+from ddp_perf.render.units import ABSENT, counted, milliseconds, short_names
 from ddp_perf.report.figures import (
     HIDDEN,
     MEANING,
@@ -33,12 +31,9 @@ from ddp_perf.scaling.laws import first_invalid_point
 from ddp_perf.scaling.prediction import amdahl_check
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gains import gains_of
-from ddp_perf.session.measure.further_launches import MERGED
-from ddp_perf.session.result import CaseProfile, SuiteResult
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step_decomposition import typical_step
 from ddp_perf.stats.summary import utilisation_figures
-from ddp_perf.traces.chrome import TraceAnalysis
-from ddp_perf.traces.text import comparison_lines, ms
 
 # The scaling of a case in words, advice, and the terms of its step.
 
@@ -273,58 +268,6 @@ def _limit(limit: Band) -> str:
     if limit.high > 10 * limit.low:
         return f"no limit of the speed-up below {limit.low:.3g}"
     return f"speed-up never over {limit.value:.3g} ({limit.low:.3g} to {limit.high:.3g})"
-
-
-# A summary of the profiled launches of a session.
-
-
-def profiles_text(result: SuiteResult, width: int) -> str:
-    """Return a table with one row for each case, then the paths of the traces."""
-    width = max(width, NARROWEST)
-    table = plain_table()
-    table.add_column("profiled", overflow="fold")
-    for heading in ("step\nms", "exposed\ncomm. ms", "over-\nlap"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("longest kernel", "longest collective"):
-        table.add_column(heading, no_wrap=True, max_width=(width - 42) // 2)
-    names = short_names(result.profiles)
-    for case_id, profile in result.profiles.items():
-        if profile.analysis is not None:
-            table.add_row(names[case_id], *_row(profile.analysis))
-    notes = [_note(case_id, profile) for case_id, profile in result.profiles.items()]
-    lines = [*rendered(table, width), "traces, for ui.perfetto.dev:"] if table.rows else []
-    return "\n".join([*lines, *wrapped(notes, width)])
-
-
-def _row(analysis: TraceAnalysis) -> Sequence[str]:
-    """Return the cells of a case.
-
-    Times are medians over the steps of all ranks. The overlap ratio is of the rank with the least.
-    """
-    steps = [step for rank in analysis.ranks for step in rank.steps]
-    overlaps = [rank.split.overlap for rank in analysis.ranks if rank.split.overlap is not None]
-    kernel = analysis.kernels[0] if analysis.kernels else None
-    collective = analysis.collectives[0].message if analysis.collectives else None
-    size = f" {collective.bytes:,} B" if collective and collective.bytes is not None else ""
-    return (
-        ms(statistics.median(step.step_s for step in steps)) if steps else ABSENT,
-        ms(statistics.median(s.exposed_communication_s for s in steps)) if steps else ABSENT,
-        percent(min(overlaps, default=None)),
-        kernel.name.removeprefix("void ") if kernel else ABSENT,
-        f"{collective.kind}{size}" if collective else ABSENT,
-    )
-
-
-def _note(case_id: str, profile: CaseProfile) -> str:
-    if profile.analysis is None:
-        return f"no profile of {case_id}: {profile.problem}"
-    slowest = ""
-    if profile.analysis.comparison is not None:
-        slowest = f"; {comparison_lines(profile.analysis.comparison)[-1]}"
-    path = os.path.relpath(f"{profile.directory}/{MERGED}")
-    splits = [rank.split for rank in profile.analysis.ranks if rank.split.window_s]
-    busy = min((1 - split.idle_s / split.window_s for split in splits), default=None)
-    return f"{path}{slowest}" if busy is None else f"{path}{slowest}; busy {busy:.0%} of the time"
 
 
 # The terminal's tables of what each technique gains.
