@@ -201,6 +201,9 @@ def _chance(probability: float) -> str:
     return "> 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
+# The names of cases.
+
+
 def short_names(ids: Iterable[str]) -> dict[str, str]:
     """Return, by id, a name that fits a narrow column: the id without the parts that all share.
 

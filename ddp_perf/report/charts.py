@@ -14,9 +14,11 @@ from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.diagnose.advice import GOOD
 from ddp_perf.render.chart import (
-    COLOURS,
+    GREEN,
     GREY,
     ORANGE,
+    PINK,
+    RED,
     ROW,
     SKY,
     YELLOW,
@@ -268,20 +270,7 @@ def launches_chart(result: SuiteResult, rows: Sequence[CaseRow]) -> Chart | None
     This is all that is drawn of a case that is green.
     """
     names = short_names(result.measurements)
-    found = [
-        {
-            "name": names[row.case],
-            "case": row.case,
-            "launch": launch.round + 1,
-            "change": level / before - 1,
-            "step": f"{milliseconds(level)} ms",
-            "against": percent_change(level / before),
-        }
-        for row in rows
-        for before in [_expected(result, row)]
-        for launch in result.measurements[row.case].launches
-        for level in [step_level(launch)]
-    ]
+    found = [point for row in rows for point in _launch_points(result, row, names[row.case])]
     if not found:
         return None
     launches = points(found)
@@ -301,13 +290,27 @@ def launches_chart(result: SuiteResult, rows: Sequence[CaseRow]) -> Chart | None
     return titled(chart, "Each launch of each case", below)
 
 
-def _expected(result: SuiteResult, row: CaseRow) -> float:
-    """Return the step that the launches are shown against. A case without one has none either."""
-    levels = list(map(step_level, result.measurements[row.case].launches))
-    return row.baseline_level_s or statistics.median(levels or [1.0])
+def _launch_points(result: SuiteResult, row: CaseRow, name: str) -> Iterator[Point]:
+    """Yield the level of each launch of a case, as a change from its baseline or own median."""
+    launches = result.measurements[row.case].launches
+    levels = [step_level(launch) for launch in launches]
+    for launch, level in zip(launches, levels, strict=True):
+        ratio = level / (row.baseline_level_s or statistics.median(levels))
+        yield {
+            "name": name,
+            "case": row.case,
+            "launch": launch.round + 1,
+            "change": ratio - 1,
+            "step": f"{milliseconds(level)} ms",
+            "against": percent_change(ratio),
+        }
 
 
 # The terms of each case's step, stacked.
+
+
+# In the order of SHOWN.
+_TERM_COLOURS = (SKY, ORANGE, GREEN, RED, YELLOW, "#b0b7be", PINK, "#8fa8ff", "#dfe3e8")
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,20 +320,21 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     step: Decomposition
     step_s: float
 
+    def parts(self) -> dict[str, float]:
+        """Return the seconds of each term that has a length: it was seen, and is above 0."""
+        values = term_values(self.step, self.step_s)
+        return {term: value for term, value in values.items() if value is not None and value > 0}
+
 
 def term_chart(stacks: Sequence[Stack]) -> Chart:
     """Draw a stack for each case. A term that was not seen, or is below 0, has no length."""
     terms = points(
         {"name": one.name, "term": term, "ms": 1e3 * value, "order": SHOWN.index(term)}
         for one in stacks
-        for term, value in term_values(one.step, one.step_s).items()
-        if value is not None and value > 0
+        for term, value in one.parts().items()
     )
-    colours = dict(zip(SHOWN, (SKY, ORANGE, *COLOURS[2:3], COLOURS[1], YELLOW), strict=False))
-    colours |= dict(zip(SHOWN[5:], ("#b0b7be", COLOURS[3], "#8fa8ff", "#dfe3e8"), strict=True))
-    colour = alt.Color(
-        "term:N", title=None, scale=alt.Scale(domain=[*SHOWN], range=[colours[t] for t in SHOWN])
-    )
+    scale = alt.Scale(domain=[*SHOWN], range=[*_TERM_COLOURS])
+    colour = alt.Color("term:N", title=None, scale=scale)
     bars = terms.mark_bar().encode(
         alt.X("sum(ms):Q", title="ms a step"),
         _NAME,
@@ -339,14 +343,13 @@ def term_chart(stacks: Sequence[Stack]) -> Chart:
         tooltip=tips("name:N", "term:N", "ms:Q"),
     )
     ends = points(
-        {"name": one.name, "end": 1e3 * _length(one), "text": f"{milliseconds(one.step_s)} ms"}
+        {
+            "name": one.name,
+            "end": 1e3 * sum(one.parts().values()),
+            "text": f"{milliseconds(one.step_s)} ms",
+        }
         for one in stacks
     )
     text = ends.mark_text(align="left", dx=4).encode(_NAME, alt.X("end:Q"), alt.Text("text:N"))
     chart = layered(bars, text).properties(height=ROW * len(stacks))
     return titled(chart, "Where the time of a step goes", "at the right of a bar: the timed step")
-
-
-def _length(stack: Stack) -> float:
-    values = term_values(stack.step, stack.step_s).values()
-    return sum(value for value in values if value is not None and value > 0)

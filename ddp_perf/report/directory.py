@@ -31,7 +31,7 @@ from ddp_perf.report.files.exporters import (
     write_files,
 )
 from ddp_perf.report.next_steps.session import after_session
-from ddp_perf.report.rows import ReportSummary, report_summary
+from ddp_perf.report.rows import ReportSummary, by_suite, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.work_rows import WorkReport, build_work, work_report
@@ -64,7 +64,7 @@ def _files(
     from ddp_perf.report.charts import scaling_charts
     from ddp_perf.report.session_page import build_page
 
-    yield PAGE, report_page(build_page(source, summary))
+    yield PAGE, report_page(build_page(source, summary, report))
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
@@ -81,8 +81,7 @@ def _files(
         texts["techniques.csv"] = techniques_csv(summary.gains)
     for name, text in texts.items():
         yield name, text.encode("utf-8", "replace")
-    for suite in source.suites:
-        rows = [row for row in summary.rows if row.suite == suite.suite]
+    for suite, rows in by_suite(source.suites, summary.rows):
         for name, chart in scaling_charts(suite, rows):
             for suffix in (".png", ".svg"):
                 file = f"{_UNSAFE.sub('_', suite.suite)}_{name}{suffix}"

@@ -41,11 +41,10 @@ from ddp_perf.report.figures import (
     shown_step,
     utilisation_table,
 )
-from ddp_perf.report.next_steps.session import after_session
-from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
-from ddp_perf.report.session_report import about_suite, build_session, case_section, open_rows
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
+from ddp_perf.report.session_report import about_suite, case_section, open_rows
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.status import shown_verdict, status_of
+from ddp_perf.report.status import STORED, shown_verdict, status_of
 from ddp_perf.report.suite_notes import details, headline, node_lines
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.step_terms import (
@@ -77,14 +76,13 @@ _LEGEND = (
 )
 
 
-def build_page(source: ReportSource, summary: ReportSummary) -> Report:
-    """Return the report of a session with all that is known of it. ``summary`` has its rows.
+def build_page(source: ReportSource, summary: ReportSummary, report: Report) -> Report:
+    """Return the ``report`` of a session with all that is known of it; its rows: ``summary``.
 
     It reads as a newspaper: the verdict and the cause, the cases, how the time is spent, the
     machine.
     """
     found = by_suite(source.suites, summary.rows)
-    report = build_session(source.suites, summary, after_session(source.suites))
     slowed = sorted({text for suite in source.suites for text in suite.injections})
     notes = [f"Slowed on purpose: {', '.join(slowed)}."] if slowed else []
     differing = [row for row in open_rows(summary.rows) if row.in_words]
@@ -180,11 +178,13 @@ def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
 def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:
     """Return the cells of a verdict, with a mark if no test asserts it."""
     outcome, ratio = finding.verdict.outcome.value, finding.verdict.ratio
+    shown = shown_verdict(suite, finding)
+    reasons = [resolved_text(suite, finding)] if shown == STORED else reason_lines(finding)
     return (
         Cell(metric_title(finding.metric), finding.metric),
-        Cell(shown_verdict(suite, finding), outcome, status_of(suite, finding)),
+        Cell(shown, outcome, status_of(suite, finding)),
         Cell(ABSENT if ratio is None else f"{ratio:.3f}", ratio),
-        Cell("; ".join(reason_lines(finding))),
+        Cell("; ".join(reasons)),
     )
 
 

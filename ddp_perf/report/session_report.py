@@ -15,7 +15,14 @@ from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
 from ddp_perf.report.links import link_notes, link_table
 from ddp_perf.report.profiles import profile_section
-from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, saving_notes
+from ddp_perf.report.rows import (
+    CaseRow,
+    ReportSummary,
+    by_suite,
+    report_summary,
+    resolved_text,
+    saving_notes,
+)
 from ddp_perf.report.status import STORED, status_of
 from ddp_perf.report.suite_notes import suite_notes
 from ddp_perf.report.terminal.text import (
@@ -138,13 +145,14 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     if row.in_words is not None:
         yield Note(text=row.in_words)
     title = "" if row.metric is None or not _is_judged(row) else metric_title(row.metric)
-    named = not title or row.reason.startswith(title)
-    yield Note(text=row.reason if named else f"{title}: {row.reason}")
+    worst = [found for found in own if found.metric == row.metric]
+    reason = resolved_text(suite, worst[0]) if row.verdict == STORED else row.reason
+    named = not title or reason.startswith(title)
+    yield Note(text=reason if named else f"{title}: {reason}")
     if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
         yield Note(text=f"{_ALSO.format(row.verdict)}{', '.join(also)}")
-    for finding in own:
-        if finding.metric == row.metric:
-            yield from map(_note, beside(finding))
+    for finding in worst:
+        yield from map(_note, beside(finding))
     if (note := settled_note(suite, row.case)) is not None:
         yield Note(text=note)
     for text in settled_causes(suite, row.case):
@@ -158,7 +166,7 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
 
 
 def _is_judged(row: CaseRow) -> bool:
-    return not row.verdict.startswith(Outcome.NO_BASELINE.value)
+    return not row.verdict.startswith((Outcome.NO_BASELINE.value, STORED))
 
 
 def _is_alike(suite: SuiteResult, finding: Finding, row: CaseRow) -> bool:
@@ -205,8 +213,8 @@ def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
 
 def _links(suite: SuiteResult) -> Iterator[Section]:
     table = link_table(suite)
-    if table.rows:
-        parts: list[Part] = [table, *map(_note, link_notes(suite))]
+    parts: list[Part] = [*([table] if table.rows else []), *map(_note, link_notes(suite))]
+    if parts:
         yield Section(title="links", parts=tuple(parts))
 
 

@@ -61,9 +61,10 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
 
 def shown_verdict(result: SuiteResult, finding: Finding) -> str:
     """Return the verdict with its mark: that no test asserts it, it was stored, or it is known."""
-    verdict = finding.verdict.outcome.value
+    outcome = finding.verdict.outcome
+    verdict = outcome.value
     if status_of(result, finding) is Status.UNTESTED:
         return f"{verdict} {NO_TEST}"
     if result.is_resolved(finding):
-        return STORED if verdict == Outcome.NO_BASELINE.value else f"{verdict} (stored)"
+        return STORED if outcome is Outcome.NO_BASELINE else f"{verdict} (stored)"
     return f"{verdict} (known)" if finding.is_expected else verdict

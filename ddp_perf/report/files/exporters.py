@@ -18,7 +18,7 @@ from ddp_perf.render.model import Status
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.terminal import report_text
 from ddp_perf.report.figures import reduction, utilisation_lines
-from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
 from ddp_perf.report.session_report import build_session
 from ddp_perf.report.suite_notes import details, headline
 from ddp_perf.report.terminal.step_terms import (
@@ -218,20 +218,18 @@ def _ratio(ratio: PairedRatio | None) -> tuple[float | None, float | None, float
 def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
     """Return the tables of the terminal, in 80 columns, and each case with its label and advice."""
     lines = [report_text(build_session(suites, summary, None), NARROWEST)]
-    for suite in suites:
+    for suite, rows in by_suite(suites, summary.rows):
         title = headline(suite)
         lines += ["", title, "=" * len(title), suite.date, *wrapped(details(suite), NARROWEST)]
         if terms := decomposition_lines(suite, NARROWEST):
             lines += ["", *terms]
-        rows = [row for row in summary.rows if row.suite == suite.suite]
         if used := utilisation_lines(rows, NARROWEST):
             lines += ["", *used]
         if law := wrapped(amdahl_lines(suite), NARROWEST):
             lines += ["", *law]
         lines += gain_lines(suite, NARROWEST)
-        for row in summary.rows:
-            if row.suite == suite.suite and row.case in suite.measurements:
-                lines += _case(suite, row)
+        for row in rows:
+            lines += _case(suite, row)
     return "\n".join(lines) + "\n"
 
 

@@ -49,9 +49,13 @@ def in_markdown(name):
 def on_page(name):
     if name in OTHERS:
         return page_text(report_page(OTHERS[name]()))
-    source = ReportSource(suites=(suite_of(name),), complete=True)
-    summary = report_summary(source.suites, complete=True)
-    return page_text(report_page(build_page(source, summary)))
+    suite = suite_of(name)
+    source, summary = ReportSource(suites=(suite,), complete=True), summary_of(suite)
+    return page_text(report_page(build_page(source, summary, session(suite))))
+
+
+def summary_of(suite):
+    return report_summary([suite], complete=True)
 
 
 def suite_of(name):
@@ -59,7 +63,7 @@ def suite_of(name):
 
 
 def session(suite):
-    return build_session([suite], report_summary([suite], complete=True), after_session([suite]))
+    return build_session([suite], summary_of(suite), after_session([suite]))
 
 
 @pytest.mark.parametrize("name", NAMES)

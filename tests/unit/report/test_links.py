@@ -101,6 +101,8 @@ def test_a_link_without_a_fit_has_a_note_and_no_row():
     assert link_table(result).rows == ()
     (note,) = link_notes(result)
     assert note.startswith("no latency and bandwidth of all_reduce, 4 ranks: too few sizes were")
+    (links,) = (one for one in build_suite(result).sections if one.title == "links")
+    assert [part.text for part in links.parts] == [note]
 
 
 def test_a_training_suite_has_no_link():

@@ -11,8 +11,10 @@ import pytest
 
 from ddp_perf.render.page import report_page
 from ddp_perf.report.figures import MEANINGS, SHOWN
+from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
+from ddp_perf.report.session_report import build_session
 from tests.builders import (
     HOSTILE,
     make_cases,
@@ -27,7 +29,8 @@ from tests.reports import ONE, TWO, make_source, make_suite_result
 
 def page_of(source):
     summary = report_summary(source.suites, complete=source.complete)
-    return report_page(build_page(source, summary))
+    report = build_session(source.suites, summary, after_session(source.suites))
+    return report_page(build_page(source, summary, report))
 
 
 def text_of(source):

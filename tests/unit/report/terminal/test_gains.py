@@ -94,7 +94,8 @@ def test_every_file_has_the_figures_of_every_table():
         }
     )
     assert rows[0]["overhead_reduction"] == ""  # one rank has no communication
-    page = report_page(build_page(make_source(result), summary)).decode()
+    report = build_session([result], summary, None)
+    page = report_page(build_page(make_source(result), summary, report)).decode()
     for text in (report_markdown(build_session([result], summary, None)), page):
         assert text.count("2.00 [2.00, 2.00]") + text.count(r"2.00 \[2.00, 2.00\]") == 4
         assert "1 ÷ (1 − overhead reduction)" in text
