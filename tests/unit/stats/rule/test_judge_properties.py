@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.comparison import launch_levels
+from ddp_perf.stats.rule.comparison import launch_levels, launch_medians
 from ddp_perf.stats.rule.levels import levels_of
 from tests.judging import judge
 from tests.strategies import FACTORS, SLOWER, comparisons
@@ -22,6 +22,25 @@ def has_slow_launches(arguments):
     sessions = [*arguments["baseline"], arguments["current"]]
     levels = levels_of(list(map(launch_levels, sessions)), arguments["tolerance"])
     return bool(levels.slow_launches.any())
+
+
+def inverse(arguments):
+    """Return the arguments with the figure of each launch, and of its control, inverted."""
+
+    def inverted(session, figures):
+        pairs = zip(session, figures(session), strict=True)
+        return [[value / figure**2 for value in launch] for launch, figure in pairs]
+
+    found = arguments | {
+        "current": inverted(arguments["current"], launch_levels),
+        "baseline": [inverted(session, launch_levels) for session in arguments["baseline"]],
+    }
+    if "control" in arguments:
+        found["control"] = inverted(arguments["control"], launch_medians)
+        found["baseline_control"] = [
+            inverted(session, launch_medians) for session in arguments["baseline_control"]
+        ]
+    return found
 
 
 @few
@@ -67,7 +86,7 @@ def test_slower_never_turns_a_regression_into_good_news(arguments, factor):
 @few
 @given(comparisons())
 def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(arguments):
-    arguments.pop("control", None)  # what it explains is not mirrored
+    arguments.pop("control", None)  # its part of the difference would not be mirrored
     slower = judge(**arguments).minimum_detectable
     arguments["current"] = scaled(arguments["current"], 1 + slower)
     verdict = judge(**arguments)
@@ -81,14 +100,32 @@ def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(argume
 
 @few
 @given(comparisons())
+def test_inverse_times_turn_a_regression_into_an_improvement(arguments):
+    """The control is inverted too: the rule also asks how the case moved with its part."""
+    slower = judge(**arguments).minimum_detectable
+    arguments["current"] = scaled(arguments["current"], (1 + slower) * (1 + 1e-9))
+    verdict = judge(**arguments)
+    assume(verdict.outcome is Outcome.REGRESSION and not has_slow_launches(arguments))
+    mirrored = inverse(arguments)
+    assume(not has_slow_launches(mirrored))
+    assume(not verdict.off_level)  # the faster side of the reference is another one then
+    found = judge(**mirrored)
+    assert found.outcome is Outcome.IMPROVEMENT
+    assert math.isclose(found.ratio, 1 / verdict.ratio, rel_tol=1e-6)
+
+
+@few
+@given(comparisons())
 def test_the_interval_contains_the_ratio_and_all_figures_are_finite(arguments):
     verdict = judge(**arguments)
-    assert verdict.interval is not None or verdict.outcome is Outcome.SUSPECT
+    by_share = "without slow launches" in verdict.reason
+    assert (verdict.interval is None) is by_share
     low, high = verdict.interval or (verdict.ratio, verdict.ratio)
     assert 0 < low <= verdict.ratio <= high < math.inf
     assert arguments["tolerance"] * (1 - 1e-9) <= verdict.minimum_detectable < math.inf
+    by_move = "as slow as later stored sessions" in verdict.reason
     if verdict.outcome is Outcome.SUSPECT or (
-        verdict.outcome is Outcome.REGRESSION and not verdict.off_level
+        verdict.outcome is Outcome.REGRESSION and not by_move
     ):
         assert verdict.ratio >= (1 + arguments["tolerance"]) * (1 - 1e-9)
     if verdict.outcome is Outcome.PASS:
