@@ -25,14 +25,13 @@ from ddp_perf.cli.command import (
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.errors import BaselineError, ExitCode, did_you_mean
-from ddp_perf.render.tables import wrapped
 from ddp_perf.report.rows import saving_notes
 from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
-    diff_text,
-    list_text,
-    log_text,
-    show_text,
+    diff_lines,
+    list_parts,
+    log_lines,
+    show_parts,
 )
 from ddp_perf.session.baseline_diff import diff_baselines
 from ddp_perf.session.gate.exact import acknowledged_as_measured
@@ -58,7 +57,7 @@ def baseline(context: typer.Context, directory: BaselineDirectory = Path("baseli
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List the baseline files with their cases, sessions, published figures, acknowledgements."""
     baselines = _all(context.obj)
-    print_result(baselines, functools.partial(list_text, baselines), as_json=as_json)
+    print_result(baselines, list_parts(baselines), as_json=as_json)
 
 
 @app.command()
@@ -83,7 +82,7 @@ def show(
         _check_case(case, [found])
         cases = {case: found.cases[case]}
     shown = msgspec.structs.replace(found, cases=cases)
-    print_result(shown, functools.partial(show_text, shown), as_json=as_json)
+    print_result(shown, show_parts(shown), as_json=as_json)
 
 
 @app.command()
@@ -104,7 +103,7 @@ def diff(
       4  usage: a file that cannot be read
     """
     found = diff_baselines(read_baseline(old), read_baseline(new))
-    print_result(found, functools.partial(diff_text, found), as_json=as_json)
+    print_result(found, diff_lines(found), as_json=as_json)
     raise typer.Exit(ExitCode.RED if found.differs else ExitCode.GREEN)
 
 
@@ -113,7 +112,7 @@ def log(context: typer.Context, as_json: AsJson = False) -> None:
     """List every baseline that was replaced, with the date, the change and the reason."""
     baselines = _all(context.obj)
     entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
-    print_result(entries, functools.partial(log_text, baselines), as_json=as_json)
+    print_result(entries, log_lines(baselines), as_json=as_json)
 
 
 @app.command()
@@ -151,7 +150,7 @@ def promote(
     promoted = [promote_suite(suite, store, saving) for suite in file.suites]
     notes = {case_id: note for suite in promoted for case_id, note in saving_notes(suite).items()}
     lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
-    print_result(notes, lambda width: "\n".join(wrapped(lines, width)), as_json=as_json)
+    print_result(notes, lines, as_json=as_json)
     whole = notes and not any(suite.not_saved for suite in promoted)
     raise typer.Exit(ExitCode.GREEN if whole else ExitCode.RED)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,6 +16,7 @@ from ddp_perf.cli.command import (
     BudgetProgress,
     TerminatedError,
     budget_seconds,
+    print_result,
     raise_terminated,
     write_line,
 )
@@ -45,8 +45,7 @@ from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
-from ddp_perf.render.terminal import report_text
-from ddp_perf.render.units import counted, to_json
+from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -93,8 +92,7 @@ def bisect_environments(
             write_line(f"begins anew, since conditions have changed: {', '.join(run.log.changed)}")
         ended = _measure(run, budget_s)
         result = run.result()
-    width = shutil.get_terminal_size().columns
-    typer.echo(to_json(result) if as_json else report_text(build_environments(result), width))
+    print_result(result, [build_environments(result)], as_json=as_json)
     if ended is not None:
         write_line(ended[0])
         raise typer.Exit(ended[1])
@@ -204,8 +202,7 @@ def bisect(
     ended = search.run(budget_s)
     if search.result is not None:
         result = with_comparisons(search.result)
-        width = shutil.get_terminal_size().columns
-        typer.echo(to_json(result) if as_json else report_text(build_bisect(result), width))
+        print_result(result, [build_bisect(result)], as_json=as_json)
     if ended is not None:
         write_line(ended[0])
         raise typer.Exit(ended[1])

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, NoReturn
@@ -22,6 +22,7 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import Duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 from ddp_perf.render.tables import LiveBar
+from ddp_perf.render.terminal import Block, text_of
 from ddp_perf.render.units import (
     counted,
     describe_duration,
@@ -86,9 +87,17 @@ CurvesFile = Annotated[
 # The result of a command, for people or for programs.
 
 
-def print_result(value: object, text: Callable[[int], str], *, as_json: bool) -> None:
-    """Print a result as JSON, or as the text of a terminal of that width."""
-    typer.echo(to_json(value) if as_json else text(shutil.get_terminal_size().columns))
+def print_result(value: object, blocks: Iterable[Block], *, as_json: bool) -> None:
+    """Print a result as JSON, or as text for this terminal."""
+    if as_json:
+        typer.echo(to_json(value))
+    else:
+        show(blocks)
+
+
+def show(blocks: Iterable[Block]) -> None:
+    """Print blocks as text for this terminal."""
+    typer.echo(text_of(blocks, shutil.get_terminal_size().columns))
 
 
 # The end of every command: an exit code, and an error in one line.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from ddp_perf.cli.command import (
     budget_seconds,
     describe_progress,
     raise_terminated,
+    show,
     write_line,
 )
 from ddp_perf.config.loading import Overrides
@@ -40,7 +40,6 @@ from ddp_perf.duel.run import (
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
-from ddp_perf.render.terminal import report_text
 from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -227,7 +226,7 @@ class _Finished:
             typer.echo(written, err=True)
             return
         typer.echo(written)
-        typer.echo(report_text(build_duel(duel), shutil.get_terminal_size().columns))
+        show([build_duel(duel)])
 
     @property
     def exit_code(self) -> ExitCode:

@@ -14,9 +14,8 @@ from ddp_perf.cli.command import RESULTS_HELP, AsJson, Metric, print_result
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ExitCode, HistoryError, did_you_mean
 from ddp_perf.history.records import SessionRecord, TimeSeries, record_of
-from ddp_perf.history.text import audit_lines, case_text, overview_text, ranges_text
+from ddp_perf.history.text import audit_lines, case_parts, overview_parts, range_parts
 from ddp_perf.history.trend import CaseHistory, case_history, newest_work
-from ddp_perf.render.tables import wrapped
 from ddp_perf.session.result import read_results
 from ddp_perf.system.files import replace_file
 
@@ -71,15 +70,9 @@ def show(
         raise typer.BadParameter("--plot: it draws one case; name the case")
     histories = _histories(url, case, metric)
     audits = [] if as_json else _audits(url, {one.series.case.accelerator for one in histories})
-
-    def text(width: int) -> str:
-        if case is None:
-            shown = overview_text(histories, width)
-        else:
-            shown = "\n\n".join(case_text(found, width) for found in histories)
-        return "\n".join([shown, *wrapped(audits, width)])
-
-    print_result(histories, text, as_json=as_json)
+    cases = (part for found in histories for part in ("", *case_parts(found)))
+    shown = overview_parts(histories) if case is None else cases
+    print_result(histories, [*shown, *audits], as_json=as_json)
     if plot is not None:
         _draw(histories, plot)
 
@@ -133,7 +126,7 @@ def changes(
     histories = _histories(url, case, metric)
     print_result(
         histories,
-        lambda width: "\n\n".join(ranges_text(found, width) for found in histories),
+        (part for found in histories for part in ("", *range_parts(found))),
         as_json=as_json,
     )
     changed = any(found.ranges for found in histories)

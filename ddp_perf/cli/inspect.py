@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from pathlib import Path
 from typing import Annotated
@@ -15,11 +14,11 @@ from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.terminal.baseline import Audit, audit_text
+from ddp_perf.report.terminal.baseline import Audit, audit_lines
 from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
-    diagnosis_text,
+    diagnosis_parts,
     torch_spoilers,
 )
 from ddp_perf.stats.plausibility import TableAudit, audit_table
@@ -30,7 +29,7 @@ from ddp_perf.system.gpu.nvml import NvmlReader
 from ddp_perf.system.host.host import read_host_state
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.traces.analysis import analyse_traces
-from ddp_perf.traces.text import trace_text
+from ddp_perf.traces.text import trace_parts
 
 # ``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement.
 
@@ -49,7 +48,7 @@ def doctor(
       4  usage
     """
     diagnosis = diagnose(NvmlReader())
-    print_result(diagnosis, functools.partial(diagnosis_text, diagnosis), as_json=as_json)
+    print_result(diagnosis, diagnosis_parts(diagnosis), as_json=as_json)
     raise typer.Exit(ExitCode.RED if diagnosis.spoilers else ExitCode.GREEN)
 
 
@@ -129,7 +128,7 @@ def audit(
             cases = len(baseline.cases)
             measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
     audit = Audit(tables=tuple(tables), measured=tuple(measured))
-    print_result(audit, functools.partial(audit_text, audit), as_json=as_json)
+    print_result(audit, audit_lines(audit), as_json=as_json)
     raise typer.Exit(ExitCode.RED if audit.contradictions else ExitCode.GREEN)
 
 
@@ -155,4 +154,4 @@ def trace(
       4  usage: a file that is not a trace, or two files of one rank
     """
     analysis = analyse_traces(files)
-    print_result(analysis, functools.partial(trace_text, analysis), as_json=as_json)
+    print_result(analysis, trace_parts(analysis), as_json=as_json)

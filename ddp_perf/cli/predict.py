@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shlex
@@ -23,7 +22,7 @@ from ddp_perf.scaling.advice.facts import (
     result_facts,
     stored_facts,
 )
-from ddp_perf.scaling.advice.text import advice_file, advice_text, suite_fragment
+from ddp_perf.scaling.advice.text import advice_file, advice_parts, suite_fragment
 from ddp_perf.scaling.curves import (
     ScalingCurve,
     link_clashes,
@@ -34,7 +33,7 @@ from ddp_perf.scaling.curves import (
 from ddp_perf.scaling.fit import parse_change
 from ddp_perf.scaling.machines import measured_topology
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
-from ddp_perf.scaling.text import PredictionFile, prediction_text
+from ddp_perf.scaling.text import PredictionFile, prediction_parts
 from ddp_perf.session.result import read_results
 from ddp_perf.stats.hardware import Optimizer
 from ddp_perf.stats.link import Link, Topology, flat
@@ -187,7 +186,7 @@ def predict(
     _check_cost(request)
     predictions = _predictions(file, request, only)
     written = PredictionFile(predictions=tuple(predictions))
-    print_result(written, functools.partial(prediction_text, predictions), as_json=as_json)
+    print_result(written, prediction_parts(predictions), as_json=as_json)
     if plot is not None:
         _draw(plot, predictions)
     refused = any(one.refusal is not None for one in predictions)
@@ -352,7 +351,7 @@ def advise_training(
     found = recommend(step, goal, model)
     if output is not None and found.plan is not None:
         _write(output, suite_fragment(found, found.plan))
-    print_result(advice_file(found), functools.partial(advice_text, found), as_json=as_json)
+    print_result(advice_file(found), advice_parts(found), as_json=as_json)
     if not as_json:
         typer.echo(f"next: {_next(context, found, output)}")
     raise typer.Exit(ExitCode.GREEN if found.reaches else ExitCode.UNDECIDED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,18 +9,19 @@ from typing import Annotated
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, print_result
+from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, print_result, show
 from ddp_perf.errors import ExitCode
-from ddp_perf.render.tables import wrapped
+from ddp_perf.render.model import Section, notes
+from ddp_perf.render.terminal import Block
+from ddp_perf.report.step_terms import advice_lines, rank_lines, term_parts
 from ddp_perf.report.suite_notes import headline, node_lines
 from ddp_perf.report.terminal.comparison import (
+    build_comparison,
     comparison_file,
-    comparison_text,
     machines_file,
-    machines_text,
+    machines_parts,
 )
-from ddp_perf.report.terminal.judged_series import series_file, series_text
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, rank_lines
+from ddp_perf.report.terminal.judged_series import series_file, series_parts
 from ddp_perf.report.terminal.text import explanation_lines
 from ddp_perf.scaling.machines import side_by_side
 from ddp_perf.session.compare_sessions import (
@@ -68,7 +67,7 @@ def judge(
          slower as acknowledged
     """
     series = judge_results(list(_read(results)), BaselineStore(directory), append_each=append)
-    print_result(series_file(series), functools.partial(series_text, series), as_json=as_json)
+    print_result(series_file(series), series_parts(series), as_json=as_json)
     raise typer.Exit(series.conclusion.exit_code)
 
 
@@ -119,11 +118,10 @@ def compare(
     old, new = (one_side(_read_side(paths)) for paths in _sides(files))
     if differences := machine_differences(old, new):
         found = side_by_side(old, new, differences, BaselineStore(directory))
-        print_result(machines_file(found), functools.partial(machines_text, found), as_json=as_json)
+        print_result(machines_file(found), machines_parts(found), as_json=as_json)
         raise typer.Exit(ExitCode.UNDECIDED)
     comparison = compare_sessions(old, new)
-    text = functools.partial(comparison_text, comparison)
-    print_result(comparison_file(comparison), text, as_json=as_json)
+    print_result(comparison_file(comparison), [build_comparison(comparison)], as_json=as_json)
     raise typer.Exit(comparison.conclusion.exit_code)
 
 
@@ -161,27 +159,27 @@ def explain(
 
     The results file already contains all of this. Nothing is measured again.
     """
-    width = shutil.get_terminal_size().columns
-    for suite in read_results(results).suites:
-        typer.echo("\n".join([headline(suite), *_lines(suite, width), ""]))
+    parts = (part for suite in read_results(results).suites for part in ("", *_explained(suite)))
+    show(parts)
 
 
-def _lines(suite: SuiteResult, width: int) -> list[str]:
+def _explained(suite: SuiteResult) -> Iterator[Block]:
+    yield headline(suite)
+    terms = [*term_parts(suite)]
     if not suite.trains:
-        return ["this suite measures collectives: their steps have no parts"]
-    lines = decomposition_lines(suite, width)
-    if not lines:
-        return ["no launch profiled its steps; measure again with this version of ddp-perf"]
-    for case_id in suite.summaries:
+        yield "this suite measures collectives: their steps have no parts"
+    elif not terms:
+        yield "no launch profiled its steps; measure again with this version of ddp-perf"
+    yield from terms
+    for case_id in suite.summaries if terms else ():
         why = suite.explanations.get(case_id)
-        lines_of_case = [
+        lines = [
             *(explanation_lines(why) if why else ()),
             *rank_lines(suite, case_id),
             *node_lines(suite, case_id),
             *advice_lines(suite, case_id),
         ]
-        lines += ["", case_id, *wrapped(lines_of_case, width)] if lines_of_case else []
-    return lines
+        yield Section(title=case_id, parts=notes(lines))
 
 
 # ``ddp-perf report RESULTS.json…``: the HTML report of earlier sessions.

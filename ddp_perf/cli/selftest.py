@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from ddp_perf.cli.command import (
     TerminatedError,
     budget_seconds,
     raise_terminated,
+    show,
     write_line,
 )
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
@@ -34,7 +34,7 @@ from ddp_perf.selftest.curve import (
     PowerCurve,
     SelftestOutcome,
     selftest_json,
-    selftest_text,
+    selftest_parts,
 )
 from ddp_perf.selftest.trials import (
     SelftestLog,
@@ -104,7 +104,7 @@ def selftest(
         write_line(outlook)
     log, environment, ended = _measure(request, capacity, budget_s, output)
     curve = power_curve(request, log.launches, environment)
-    typer.echo(selftest_text(curve, shutil.get_terminal_size().columns))
+    show(selftest_parts(curve))
     typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
     if ended is None:
         raise typer.Exit(_EXIT_CODES[curve.conclusion])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from ddp_perf.cli.command import (
     BudgetProgress,
     TerminatedError,
     budget_seconds,
+    print_result,
     raise_terminated,
     write_line,
 )
@@ -27,7 +27,6 @@ from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.render.terminal import report_text
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime
@@ -86,8 +85,7 @@ def sweep(
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
     result, ended = _measure(settings, capacity, budget_s, output)
-    width = shutil.get_terminal_size().columns
-    typer.echo(to_json(result) if as_json else report_text(build_sweep(result), width))
+    print_result(result, [build_sweep(result)], as_json=as_json)
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
     if ended is not None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from ddp_perf.cli.command import (
     LaunchProgress,
     TerminatedError,
     raise_terminated,
+    show,
     write_line,
 )
 from ddp_perf.config.cases import Variant, cases_of
@@ -41,10 +41,9 @@ from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import counted, parse_duration
 from ddp_perf.report.terminal.text import describe_launch_failure, script_facts
-from ddp_perf.report.terminal.unjudged import unjudged_text
+from ddp_perf.report.terminal.unjudged import unjudged_parts
 from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.further_launches import measure_unjudged
 from ddp_perf.session.measure.machine import open_machine
@@ -228,8 +227,8 @@ def try_script(
         result = _measure(cases, launcher, capacity, root)
     _show(result, suite, as_json=as_json)
     if not as_json:
-        notes = wrapped([*_samples_notes(suite, samples, result)], _width())
-        typer.echo("\n".join(["", *notes]))
+        typer.echo()
+        show(_samples_notes(suite, samples, result))
     _propose(context, suite, write, as_json=as_json)
 
 
@@ -348,7 +347,7 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
     if as_json:
         typer.echo(results_json([result], complete=not failures))
     elif any(result.summaries.values()):
-        typer.echo(unjudged_text(result, _width()))
+        show(unjudged_parts(result))
     for failure in failures:
         write_line(_failure_text(failure, suite))
         raise typer.Exit(ExitCode.UNDECIDED)
@@ -422,7 +421,3 @@ def _again(context: typer.Context, **changed: object) -> str:
             words += option.secondary_opts if each is False else [option.opts[0], str(each)]
     rest = ["--", *context.params["args"]] if context.params["args"] else []
     return gpus + shlex.join([*words, *rest])
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns

@@ -10,8 +10,7 @@ from ddp_perf.core.verdict import GateAudit
 from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import CaseHistory, ChangeRange, TrendChange
 from ddp_perf.render.model import CASE, Table, figures, words
-from ddp_perf.render.tables import wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import (
     ABSENT,
     change_range,
@@ -30,21 +29,19 @@ _UNITS = {metric.name: metric.unit for metric in METRICS} | {TYPICAL_STEP: "s"}
 _OF_CASES = (CASE, *figures("sessions", "newest", "since the first", "last change"), *words("on"))
 
 
-def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
-    """Return a table with a row for each case: its sessions, newest figure and newest change."""
+def overview_parts(histories: Sequence[CaseHistory]) -> Iterator[Block]:
+    """Yield a table with a row for each case: its sessions, newest figure and newest change."""
     cases = (history.series.case for history in histories)
     names = suite_names([(case.accelerator, case.case_id) for case in cases])
     rows = ((name, *_overview_row(one)) for name, one in zip(names, histories, strict=True))
-    lines = table_lines(Table.of_texts(_OF_CASES, rows), width)
-    moved = [h for h in histories if h.trend and h.trend.distance and h.trend.distance.slower]
-    lines += wrapped(
-        [f"slower than the first: {_since_first(history)}" for history in moved], width
-    )
-    return "\n".join(lines)
+    yield Table.of_texts(_OF_CASES, rows)
+    for history in histories:
+        if history.trend and history.trend.distance and history.trend.distance.slower:
+            yield f"slower than the first: {_since_first(history)}"
 
 
-def case_text(history: CaseHistory, width: int) -> str:
-    """Return a table of every session with its verdict, and the changes below it."""
+def case_parts(history: CaseHistory) -> Iterator[Block]:
+    """Yield a table of every session with its verdict, and the changes below it."""
     series, trend = history.series, history.trend
     unit, _ = unit_of(series.metric)
     columns = (*words("session", "commit"), *figures(unit, "level"), *words("verdict", ""))
@@ -62,25 +59,22 @@ def case_text(history: CaseHistory, width: int) -> str:
         )
         for session in series.sessions
     ]
-    lines = [_title(series), "", *table_lines(Table.of_texts(columns, rows), width), ""]
-    return "\n".join([*lines, *wrapped(list(_findings(history)), width)])
+    yield _title(series)
+    yield Table.of_texts(columns, rows)
+    yield from _findings(history)
 
 
-def ranges_text(history: CaseHistory, width: int) -> str:
-    """Return each change with the sessions, commits and versions before and after it."""
-    paragraphs = [_title(history.series)]
+def range_parts(history: CaseHistory) -> Iterator[Block]:
+    """Yield each change with the sessions, commits and versions before and after it."""
+    yield _title(history.series)
     if not history.ranges:
-        paragraphs.append(f"no change in {counted(len(history.series.sound()), 'session')}")
+        yield f"no change in {counted(len(history.series.sound()), 'session')}"
     for found in history.ranges:
-        before, after = found.before, found.after
-        paragraphs += [
-            describe_change(found.change, _dates(found)),
-            f"  before: {_session(before)}",
-            f"  after: {_session(after)}",
-            f"  changed: {', '.join(found.versions) or 'none of the recorded versions'}",
-            f"  {_advice(found)}",
-        ]
-    return "\n".join(wrapped(paragraphs, width))
+        yield describe_change(found.change, _dates(found))
+        yield f"  before: {_session(found.before)}"
+        yield f"  after: {_session(found.after)}"
+        yield f"  changed: {', '.join(found.versions) or 'none of the recorded versions'}"
+        yield f"  {_advice(found)}"
 
 
 def describe_change(change: TrendChange, dates: str) -> str:

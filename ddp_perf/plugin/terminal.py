@@ -64,8 +64,6 @@ def pytest_terminal_summary(
     from ddp_perf.render.terminal import report_text
     from ddp_perf.report.session_report import build_suite
     from ddp_perf.report.suite_notes import headline
-    from ddp_perf.report.terminal.step_terms import gain_lines
-    from ddp_perf.report.terminal.text import false_alarm_line
     from ddp_perf.report.terminal.unjudged import strict_lines
 
     ddp = config.stash.get(SESSION, None)
@@ -76,12 +74,9 @@ def pytest_terminal_summary(
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        texts = [report_text(build_suite(result), width), *gain_lines(result, width)]
-        if verbosity > 0:
-            texts += _details(result, width)
-            texts.append(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
-        texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
-        for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
+        text = report_text(build_suite(result), width, whole=verbosity > 0)
+        strict = wrapped(strict_lines(result) if ddp.options.strict else [], width)
+        for line in (*text.splitlines(), *strict):  # pytest escapes "\n" if it cannot encode a line
             terminalreporter.write_line(line)
         if verbosity > 1:
             _write_summaries(terminalreporter, result)
@@ -116,18 +111,6 @@ def pytest_terminal_summary(
         terminalreporter.write_line(problem, red=True)
     for line in ddp.lines:
         terminalreporter.write_line(line)
-
-
-def _details(result: SuiteResult, width: int) -> list[str]:
-    """Return what ``-v`` adds: the terms of a step, the law of the scaling, and the baseline."""
-    from ddp_perf.render.tables import wrapped
-    from ddp_perf.report.suite_notes import details
-    from ddp_perf.report.terminal.step_terms import amdahl_lines, decomposition_lines
-    from ddp_perf.report.terminal.unjudged import rotating_lines
-
-    terms = decomposition_lines(result, width)
-    notes = [*details(result), *amdahl_lines(result), *rotating_lines(result)]
-    return [*(["", *terms, ""] if terms else []), *wrapped(notes, width)]
 
 
 def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteResult) -> None:
@@ -208,13 +191,11 @@ def by_suite(cases: Iterable[CountedCase]) -> dict[str, list[CountedCase]]:
 def suite_lines(cases: Sequence[CountedCase], width: int) -> list[str]:
     """Return the table of a suite, and a line for what was stored and what got less."""
     # Imported here: rich is slow to import, and collection does not need it.
-    from ddp_perf.render.tables import NARROWEST, wrapped
-    from ddp_perf.render.terminal import table_lines
+    from ddp_perf.render.terminal import text_of
     from ddp_perf.report.work_rows import work_report, work_table
 
-    width = max(width, NARROWEST)
     table = work_table(work_report(cases, {}).rows)
-    return [*table_lines(table, width), *wrapped([*_notes(cases)], width)]
+    return text_of([table, *_notes(cases)], width).splitlines()
 
 
 def _notes(cases: Sequence[CountedCase]) -> Iterator[str]:

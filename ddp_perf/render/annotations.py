@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddp_perf.render.model import Note, Report, Section, Status, Table, shown_names, shows
+from ddp_perf.render.model import COMMENT, Note, Report, Section, Status, Table, shown_names
 from ddp_perf.render.units import counted, percent_change
 
 
@@ -75,8 +75,7 @@ def _marks(report: Report, checkout: Checkout) -> Iterator[_Mark]:
 
 
 def _notes(section: Section) -> list[Note]:
-    notes = [part for part in section.parts if isinstance(part, Note)]
-    return [note for note in notes if shows(note.media, wide=True)]
+    return [one for one in section.parts if isinstance(one, Note) and one.media in COMMENT]
 
 
 def _lines(section: Section) -> dict[Note, _Line]:

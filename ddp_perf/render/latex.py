@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.render.model import SOFT_HYPHEN, Table, shows
+from ddp_perf.render.model import COMMENT, SOFT_HYPHEN, Table
 
 _SPECIAL = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -21,9 +21,7 @@ _SPECIAL = {
 
 def table_latex(table: Table) -> str:
     """Return the columns of a wide medium as a tabular, with figures aligned to the right."""
-    table = table.of_columns(
-        [at for at, one in enumerate(table.columns) if shows(one.media, wide=True)]
-    )
+    table = table.of_columns([at for at, one in enumerate(table.columns) if one.media in COMMENT])
     lines = [
         rf"\begin{{tabular}}{{{''.join('l' if one.words else 'r' for one in table.columns)}}}",
         r"\hline",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ddp_perf.render.model import (
+    COMMENT,
     SOFT_HYPHEN,
     Cell,
     NextStep,
@@ -17,7 +18,6 @@ from ddp_perf.render.model import (
     Status,
     Table,
     limited,
-    shows,
 )
 from ddp_perf.render.units import counted
 
@@ -40,7 +40,7 @@ def report_markdown(report: Report, *, marker: str | None = None) -> str:
     """
     blocks = [_head(report), _list(report.notes, report), _certainty(report)]
     ordered = sorted(report.sections, key=lambda section: _urgency(section.status))
-    blocks += [_section(one, report) for one in ordered if shows(one.media, wide=True)]
+    blocks += [_section(one, report) for one in ordered if one.media in COMMENT]
     lines = [] if marker is None else [marker]
     texts = _fitting([block for block in blocks if block], report)
     return "\n".join([*lines, "\n\n".join(texts)]) + "\n"
@@ -90,7 +90,7 @@ def _next(step: NextStep | None, page: str) -> list[str]:
 
 def _table(table: Table, page: str) -> list[str]:
     """Return the rows, those of the worst status first, as many as fit."""
-    shown = [at for at, column in enumerate(table.columns) if shows(column.media, wide=True)]
+    shown = [at for at, column in enumerate(table.columns) if column.media in COMMENT]
     columns = [table.columns[at] for at in shown]
     titles = [column.title.replace(SOFT_HYPHEN, "") for column in columns]
     lines = [f"| {' | '.join(titles)} |"]
@@ -123,7 +123,7 @@ def _urgency(status: Status | None) -> int:
 
 
 def _list(notes: Sequence[Note], report: Report) -> str:
-    texts = [note.text for note in notes if shows(note.media, wide=True)]
+    texts = [note.text for note in notes if note.media in COMMENT]
     lines = [f"- {_line(text)}" for text in texts[:_MOST_NOTES]]
     if more := len(texts) - len(lines):
         lines.append(f"- and {more} more: see {report.page}")
@@ -133,10 +133,10 @@ def _list(notes: Sequence[Note], report: Report) -> str:
 def _section(section: Section, report: Report) -> str:
     """Return a section: a red one as it is, any other in a fold."""
     lines = []
-    parts = limited(section.parts, _MOST_CHANGES, report.page, wide=True)
+    parts = limited(section.parts, _MOST_CHANGES, report.page, COMMENT)
     for part in parts[:_MOST_PARTS]:
         if isinstance(part, Table):
-            lines += ["", f"{_line(part.label)}:", "", *_table(part, report.page), ""]
+            lines += ["", *_table(part, report.page), ""]
         elif part.kind == "output":
             lines += ["", f"<pre>{_verbatim(_ends(part.text))}</pre>", ""]
         else:

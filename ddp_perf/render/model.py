@@ -14,8 +14,11 @@ from ddp_perf.render.units import counted, short_names
 if TYPE_CHECKING:
     from ddp_perf.render.chart import Chart
 
-# What shows a part: the terminal, Markdown and the page; the wide ones of them; or the page alone.
+# What shows a part: the terminal, a comment and the page; the wide ones of them; or the page alone.
 Media = Literal["all", "wide", "page"]
+TERMINAL: tuple[Media, ...] = ("all",)
+COMMENT: tuple[Media, ...] = ("all", "wide")
+PAGE: tuple[Media, ...] = ("all", "wide", "page")
 
 
 class Status(str, enum.Enum):
@@ -112,6 +115,11 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     media: Media = "all"
 
 
+def notes(texts: Iterable[str], *, media: Media = "all") -> tuple[Note, ...]:
+    """Return a note for each sentence."""
+    return tuple(Note(text=text, media=media) for text in texts)
+
+
 class Plot(NamedTuple):
     """Charts for a page. They are made when it is written: no other medium needs them."""
 
@@ -157,10 +165,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     data: str = ""  # the file for programs, if there is one
 
 
-def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[Note | Table]:
+def limited(
+    parts: Sequence[Part], most: int, page: str, media: Sequence[Media]
+) -> list[Note | Table]:
     """Return what a medium without plots shows: the first ``most`` changes, and all else."""
     shown: list[Note | Table] = [
-        part for part in parts if not isinstance(part, Plot) and shows(part.media, wide=wide)
+        part for part in parts if not isinstance(part, Plot) and part.media in media
     ]
     changes = [
         at for at, part in enumerate(shown) if isinstance(part, Note) and part.kind == "change"
@@ -172,11 +182,6 @@ def limited(parts: Sequence[Part], most: int, page: str, *, wide: bool) -> list[
     more = Note(text=f"and {counted(len(hidden), 'more change')}: see {page}")
     shown[place : place + len(hidden)] = [more]
     return shown
-
-
-def shows(media: Media, *, wide: bool) -> bool:
-    """Return whether Markdown (``wide``) or the terminal shows what has these media."""
-    return media == "all" or (wide and media == "wide")
 
 
 def shown_names(table: Table) -> dict[str, str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ddp_perf.render.model import (
+    PAGE,
     SOFT_HYPHEN,
-    NextStep,
+    TERMINAL,
+    Media,
     Note,
+    Part,
+    Plot,
     Report,
     Section,
     Table,
     limited,
     shown_names,
-    shows,
 )
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import counted
@@ -25,35 +28,83 @@ _GAP = 2  # columns between two columns
 _LEAST_HEADING = 6  # columns: so short a heading is not broken
 
 
-def report_text(report: Report, width: int) -> str:
+Block = str | Part | Section | Report
+
+
+def report_text(report: Report, width: int, *, whole: bool = False) -> str:
     """Return what was measured, the table, the cases that need it, and the next command.
 
-    No line is wider than ``width``, or 80 columns, but commands and what was printed.
+    ``whole``: with what only a page shows, but its columns and plots. No line is wider than
+    ``width``, or 80 columns, but commands and what was printed.
     """
-    width = max(width, NARROWEST)
-    page = f"{report.page} ({report.option})"
-    blocks = [
-        wrapped([*_texts(report.about), report.headline, *filter(None, [report.ended])], width),
-        table_lines(report.table, width) if report.table.rows else [],
-        wrapped(_texts(report.notes), width),
-        *(_section(one, page, width) for one in report.sections if one.media == "all"),
-        wrapped([f"{report.title}: {report.verdict}", *filter(None, [report.certainty])], width)
-        + _next(report.next, width),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+    blocks: list[Block | None] = [*report.about, report.headline, report.ended]
+    blocks += [report.table] if report.table.rows else [""]
+    blocks += [*report.notes, *report.sections]
+    blocks += ["", f"{report.title}: {report.verdict}", report.certainty]
+    if report.next is not None:
+        blocks.append(report.next.why)
+    media, page = PAGE if whole else TERMINAL, f"{report.page} ({report.option})"
+    shown = (block for block in blocks if block is not None)
+    text = _text(shown, max(width, NARROWEST), media, page)
+    return text if report.next is None else f"{text}\nnext: {report.next.command}"
 
 
-def _next(step: NextStep | None, width: int) -> list[str]:
-    return [] if step is None else [*wrapped([step.why], width), f"next: {step.command}"]
+def text_of(blocks: Iterable[Block], width: int) -> str:
+    """Return the blocks, each after a blank line; sentences follow one another without one.
+
+    An empty sentence is a blank line.
+    """
+    return _text(blocks, max(width, NARROWEST), PAGE, "the report")
+
+
+def _text(blocks: Iterable[Block], width: int, media: Sequence[Media], page: str) -> str:
+    found: list[list[str]] = [[]]
+    for block in blocks:
+        if block == "":
+            found.append([])
+        elif isinstance(block, str):
+            found[-1] += wrapped([block], width)
+        elif isinstance(block, Note):
+            if block.media in media:
+                is_output = block.kind == "output"
+                found[-1] += _shortened(block, page) if is_output else wrapped([block.text], width)
+        else:
+            found += [_block(block, width, media, page), []]
+    return "\n\n".join("\n".join(lines) for lines in found if lines)
+
+
+def _block(
+    block: Table | Plot | Section | Report, width: int, media: Sequence[Media], page: str
+) -> list[str]:
+    match block:
+        case Table():
+            return table_lines(block, width)
+        case Section() if block.media in media:
+            parts = limited(block.parts, _MOST_CHANGES, page, media)
+            body = _text(parts, width - 2, media, page)
+            return [block.heading, *textwrap.indent(body, "  ").splitlines()] if body else []
+        case Report():
+            return report_text(block, width).splitlines()
+    return []
+
+
+def _shortened(note: Note, page: str) -> list[str]:
+    """Return the first line of what was printed, and the last ones."""
+    first, *rest = note.text.splitlines() or [""]
+    left_out = len(rest) - _MOST_OUTPUT
+    if left_out <= 0:
+        return [first, *rest]
+    cut = f"… {counted(left_out, 'line')} left out: see {page}"
+    return [first, cut, *rest[-_MOST_OUTPUT:]]
 
 
 def table_lines(table: Table, width: int) -> list[str]:
     """Return the lines of a table.
 
     A first cell that is repeated is shown once. One that leaves the others no room has a line of
-    its own above them.
+    its own above them. If that is not enough, the columns are in two tables.
     """
-    shown = [at for at, one in enumerate(table.columns) if shows(one.media, wide=False)]
+    shown = [at for at, one in enumerate(table.columns) if one.media in TERMINAL]
     names = shown_names(table)
     firsts = [row[shown[0]] for row in table.rows]
     begins = [at == 0 or firsts[at - 1] != one for at, one in enumerate(firsts)]
@@ -69,6 +120,10 @@ def table_lines(table: Table, width: int) -> list[str]:
     spare = width + _GAP - sum(map(_least_width, titles, columns, words))
     if spare < 0:
         spare += _least_width(titles[0], columns[0], True) - _GAP
+        if spare < 0 and len(shown) > 2:
+            half = (len(shown) + 1) // 2
+            halves = (shown[:half], [shown[0], *shown[half:]])
+            return [line for half in halves for line in table_lines(table.of_columns(half), width)]
         titles[0], columns[0] = "", [""] * len(firsts)
     beside = any(columns[0])
     columns = _broken(columns, titles, words, max(0, spare))
@@ -128,29 +183,3 @@ def _least_width(title: str, cells: Sequence[str], is_words: bool) -> int:
     """Return what a column needs, with the gap before it. Words may be on several lines."""
     parts = [part for text in cells for part in text.split()] if is_words else cells
     return _GAP + max(map(len, [*title.splitlines(), *parts]), default=0)
-
-
-def _section(section: Section, page: str, width: int) -> list[str]:
-    body: list[str] = []
-    for part in limited(section.parts, _MOST_CHANGES, page, wide=False):
-        if isinstance(part, Table):
-            body += table_lines(part, width - 2)
-        elif part.kind == "output":
-            body += _shortened(part, page)
-        else:
-            body += wrapped([part.text], width - 2)
-    return [section.heading, *textwrap.indent("\n".join(body), "  ").splitlines()]
-
-
-def _shortened(note: Note, page: str) -> list[str]:
-    """Return the first line of what was printed, and the last ones."""
-    first, *rest = note.text.splitlines() or [""]
-    left_out = len(rest) - _MOST_OUTPUT
-    if left_out <= 0:
-        return [first, *rest]
-    cut = f"… {counted(left_out, 'line')} left out: see {page}"
-    return [first, cut, *rest[-_MOST_OUTPUT:]]
-
-
-def _texts(notes: Sequence[Note]) -> list[str]:
-    return [note.text for note in notes if shows(note.media, wide=False)]

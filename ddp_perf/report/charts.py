@@ -40,7 +40,7 @@ from ddp_perf.render.units import (
     prefixed_number,
     short_names,
 )
-from ddp_perf.report.figures import SHOWN, PlotSeries, series_of, term_values
+from ddp_perf.report.figures import SHOWN, PlotSeries, series_of, shown_step, term_values
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import step_level
@@ -324,6 +324,17 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
         """Return the seconds of each term that has a length: it was seen, and is above 0."""
         values = term_values(self.step, self.step_s)
         return {term: value for term, value in values.items() if value is not None and value > 0}
+
+
+def case_stacks(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Stack]:
+    """Return the stacks of the cases whose terms are shown."""
+    names = short_names(result.measurements)
+    return [
+        Stack(name=names[row.case], step=step, step_s=row.step_s)
+        for row in rows
+        if row.step_s is not None
+        if (step := shown_step(result.summaries.get(row.case, ()), row.step_s)) is not None
+    ]
 
 
 def term_chart(stacks: Sequence[Stack]) -> Chart:

@@ -15,6 +15,8 @@ from ddp_perf.render.latex import table_latex
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.model import Report
 from ddp_perf.render.page import report_page
+from ddp_perf.render.tables import NARROWEST
+from ddp_perf.render.terminal import report_text
 from ddp_perf.render.units import to_json
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.duel.report import build_duel
@@ -24,7 +26,6 @@ from ddp_perf.report.files.exporters import (
     bencher_json,
     otava_csv,
     otava_yaml,
-    performance_report,
     prometheus_text,
     summary_csv,
     techniques_csv,
@@ -68,7 +69,7 @@ def _files(
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
-        "performance_report.txt": performance_report(source.suites, summary),
+        "performance_report.txt": report_text(report, NARROWEST, whole=True),
         "summary.md": report_markdown(report),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),

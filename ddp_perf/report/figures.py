@@ -1,4 +1,4 @@
-"""The figures that page, plots and text share: curves, gains, terms of a step, utilisation."""
+"""The figures that tables and plots share: utilisation, the terms of a step, scaling curves."""
 
 from __future__ import annotations
 
@@ -10,38 +10,18 @@ import msgspec
 from ddp_perf.core.case import Case, curve_label, layout_curves, scaling_key
 from ddp_perf.core.decomposition import TERMS, Decomposition
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.render.model import Cell, Column, Table
-from ddp_perf.render.tables import NARROWEST
-from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
+from ddp_perf.render.model import Column, Table
+from ddp_perf.render.units import short_number
 from ddp_perf.report.columns import FigureColumn, figure_table, gigabytes, percent_text
 from ddp_perf.report.rows import CaseRow
-from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.paired import PairedRatio
 from ddp_perf.stats.step_decomposition import typical
-
-# The utilisation of a suite: columns that the page and the table of text share.
-
-
-_COLUMNS_OF_TEXT = 7  # in 80 columns of text, beside the name of the case
 
 
 def utilisation_table(rows: Sequence[CaseRow]) -> Table:
     """Return a row for each case, with the columns that have a figure in any row."""
     first = Column(title="utilisation", words=True)
     return figure_table("utilisation of each case", UTILISATION, rows, first=first)
-
-
-def utilisation_lines(rows: Sequence[CaseRow], width: int) -> list[str]:
-    """Return the table as text: as many tables follow one another as the columns need."""
-    table = utilisation_table(rows)
-    lines: list[str] = []
-    for first in range(1, len(table.columns), _COLUMNS_OF_TEXT):
-        chosen = [0, *range(first, min(first + _COLUMNS_OF_TEXT, len(table.columns)))]
-        part = table.of_columns(chosen)
-        lines += table_lines(part, max(width, NARROWEST))
-    return lines
 
 
 UTILISATION = (
@@ -144,106 +124,6 @@ UTILISATION = (
         percent_text,
     ),
 )
-
-# The cells of the table of what each technique gains, in the words of document 004.
-
-
-TITLE = "What each technique gains"
-_GAINS = (
-    Column(title="technique", words=True),
-    Column(title="speed-up"),
-    Column(title="comm. ms"),
-    Column(title="overhead reduction"),
-    Column(title="sent MB"),
-    Column(title="peak MB", media="wide"),
-    Column(title="memory saved"),
-)
-MEANING = (
-    "Ratios to the base with 95 % intervals, of launches paired by round. Speed-up: samples per"
-    " second. Comm.: exposed communication and interference; its change is the overhead reduction."
-    " Sent: by a rank, if collectives are rings. Comm. and sent are for the samples of one step of"
-    " the base."
-)
-NOT_AS_THE_DOCUMENT = (
-    "The speed-ups of document 004 are those of communication alone: 1 ÷ (1 − overhead reduction)."
-)
-
-
-def gain_table(table: GainTable, base: str) -> Table:
-    """Return the figures of ``base``, which is the name of the table's base, and of each technique.
-
-    They are in the units of the headings, with 95 % intervals.
-    """
-    pairs = [gain.pairs for gain in table.gains]
-    least = f"{min(pairs)} to " if min(pairs) < max(pairs) else ""
-    return Table(
-        label=f"against {base}, by {least}{counted(max(pairs), 'pair')} of launches",
-        columns=_GAINS,
-        rows=(_base_row(table), *map(_row, table.gains)),
-    )
-
-
-def _base_row(table: GainTable) -> tuple[Cell, ...]:
-    return (
-        Cell("base"),
-        Cell("1.00", 1.0),
-        Cell(_milliseconds(table.communication_s), table.communication_s),
-        Cell(ABSENT),
-        Cell(_megabytes(table.sent_bytes), table.sent_bytes),
-        Cell(_megabytes(table.peak_memory), table.peak_memory),
-        Cell(ABSENT),
-    )
-
-
-def _row(gain: TechniqueGain) -> tuple[Cell, ...]:
-    return (
-        Cell(gain.technique, gain.technique),
-        Cell(_ratio(gain.speedup), None if gain.speedup is None else gain.speedup.ratio),
-        Cell(_milliseconds(gain.communication_s), gain.communication_s),
-        Cell(_reduction(gain.communication), _saved(gain.communication)),
-        Cell(_megabytes(gain.sent_bytes), gain.sent_bytes),
-        Cell(_megabytes(gain.peak_memory), gain.peak_memory),
-        Cell(_reduction(gain.memory), _saved(gain.memory)),
-    )
-
-
-def _saved(ratio: PairedRatio | None) -> float | None:
-    return None if ratio is None else 1 - ratio.ratio
-
-
-def reduction(ratio: PairedRatio | None) -> tuple[float, float | None, float | None] | None:
-    """Return 1 − ratio with the ends of its interval, the lower one first."""
-    if ratio is None:
-        return None
-    low, high = ratio.interval or (None, None)
-    return 1 - ratio.ratio, None if high is None else 1 - high, None if low is None else 1 - low
-
-
-def _ratio(ratio: PairedRatio | None) -> str:
-    if ratio is None:
-        return ABSENT
-    if ratio.interval is None:
-        return f"{ratio.ratio:.2f}"
-    low, high = ratio.interval
-    return f"{ratio.ratio:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def _reduction(ratio: PairedRatio | None) -> str:
-    found = reduction(ratio)
-    if found is None:
-        return ABSENT
-    saved, low, high = found
-    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
-    return f"{percent(saved, 0)}{ends}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return ABSENT if seconds is None else milliseconds(seconds)
-
-
-def _megabytes(count: float | None) -> str:
-    return ABSENT if count is None else short_number(count / 1e6)
-
 
 # The terms of a step as all reports show them: one name for each, in the order of a step.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.render.model import Column, Table, figures
+from ddp_perf.render.model import Column, Note, Table, figures, notes
 from ddp_perf.render.units import ABSENT, layout_text, short_number, short_percent
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link import Link, LinkFit, Part
@@ -14,6 +14,12 @@ _COLUMNS = (
     Column(title="lat. ×", meaning="time of the latency ÷ that of the baseline"),
     Column(title="byte ×", meaning="time of a byte ÷ that of the baseline"),
 )
+
+
+def link_parts(result: SuiteResult) -> tuple[Table | Note, ...]:
+    """Return the table of links, if one was fitted, and the notes."""
+    table = link_table(result)
+    return (*([table] if table.rows else []), *notes(link_notes(result)))
 
 
 def link_table(result: SuiteResult) -> Table:
@@ -29,13 +35,13 @@ def link_table(result: SuiteResult) -> Table:
 def link_notes(result: SuiteResult) -> list[str]:
     """Return a note on each link without a fit, and on each slower latency or bandwidth."""
     unfitted = [_name(link) for link in result.links if link.fit is None]
-    notes = []
+    texts = []
     if unfitted:
-        notes.append(
+        texts.append(
             f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
             " without disturbance, or their times do not determine both"
         )
-    return notes + [_slower(link, part) for link in result.links for part in link.slower]
+    return texts + [_slower(link, part) for link in result.links for part in link.slower]
 
 
 def _slower(link: LinkFinding, part: Part) -> str:

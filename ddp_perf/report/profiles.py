@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ddp_perf.render.model import Note, Section, Table, figures, words
+from ddp_perf.render.model import Part, Table, figures, notes, words
 from ddp_perf.render.units import ABSENT, percent, short_names
 from ddp_perf.session.measure.further_launches import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
@@ -14,13 +14,11 @@ from ddp_perf.traces.chrome import TraceAnalysis
 from ddp_perf.traces.text import comparison_lines, ms
 
 
-def profile_section(result: SuiteResult) -> Iterator[Section]:
-    """Yield a row for each case that was profiled, with the paths of the traces, if any was."""
-    if not result.profiles:
-        return
-    notes = (Note(text=_note(case_id, one)) for case_id, one in result.profiles.items())
+def profile_parts(result: SuiteResult) -> tuple[Part, ...]:
+    """Return a row for each case that was profiled, with the paths of the traces, if any was."""
     table = _table(result)
-    yield Section(title="profiles", parts=(*([table] if table.rows else []), *notes))
+    texts = (_note(case_id, one) for case_id, one in result.profiles.items())
+    return (*([table] if table.rows else []), *notes(texts))
 
 
 def _table(result: SuiteResult) -> Table:

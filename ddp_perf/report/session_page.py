@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
+from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.history.chart import sessions_chart
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
@@ -23,37 +23,19 @@ from ddp_perf.render.model import (
     Status,
     Table,
     figures,
+    notes,
     words,
 )
-from ddp_perf.render.units import ABSENT, short_names, short_percent
-from ddp_perf.report.charts import (
-    Stack,
-    launches_chart,
-    scaling_charts,
-    step_charts,
-    term_chart,
-)
-from ddp_perf.report.figures import (
-    MEANING,
-    NOT_AS_THE_DOCUMENT,
-    TITLE,
-    gain_table,
-    shown_step,
-    utilisation_table,
-)
+from ddp_perf.render.units import ABSENT
+from ddp_perf.report.charts import launches_chart, step_charts
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
-from ddp_perf.report.session_report import about_suite, case_section, open_rows
+from ddp_perf.report.session_report import case_section, open_rows
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.status import STORED, shown_verdict, status_of
-from ddp_perf.report.suite_notes import details, headline, node_lines
+from ddp_perf.report.step_terms import rank_lines
+from ddp_perf.report.suite_notes import headline, node_lines
+from ddp_perf.report.suite_sections import suite_sections
 from ddp_perf.report.terminal.doctor import topology_rows
-from ddp_perf.report.terminal.step_terms import (
-    advice_lines,
-    amdahl_lines,
-    not_shown,
-    rank_lines,
-    term_table,
-)
 from ddp_perf.report.terminal.text import (
     describe_launch_failure,
     rank_utilisation_lines,
@@ -62,7 +44,6 @@ from ddp_perf.report.terminal.text import (
 )
 from ddp_perf.selftest.chart import power_chart
 from ddp_perf.selftest.curve import PowerCurve, conclusion_of
-from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
 
 _MOST_SESSIONS = 60  # of a chart
@@ -83,46 +64,19 @@ def build_page(source: ReportSource, summary: ReportSummary, report: Report) -> 
     machine.
     """
     found = by_suite(source.suites, summary.rows)
-    slowed = sorted({text for suite in source.suites for text in suite.injections})
-    notes = [f"Slowed on purpose: {', '.join(slowed)}."] if slowed else []
     differing = [row for row in open_rows(summary.rows) if row.in_words]
-    notes += [f"{row.case}: {row.in_words}" for row in differing[:_WORDS]]
+    cases = [f"{row.case}: {row.in_words}" for row in differing[:_WORDS]]
     return msgspec.structs.replace(
         report,
-        title=_title(source),
-        about=(*(Note(text=text) for text in notes), *report.about),
-        certainty=_certainty(source),
+        title="Performance of data-parallel training",
+        about=(*report.about, *notes(cases)),
         sections=(
             *_cases(source, found),
-            *(_suite(source, suite, rows) for suite, rows in found),
+            *(_suite(suite, rows) for suite, rows in found),
             *([_selftest(source.curve)] if source.curve else []),
             *([_audits(source.audits)] if source.audits else []),
         ),
         legend=_LEGEND,
-    )
-
-
-def _title(source: ReportSource) -> str:
-    title = "Performance of data-parallel training"
-    if not source.suites:
-        return title
-    first = source.suites[0]
-    return f"{title}: {first.environment.accelerator}, {first.date[:16].replace('T', ' ')} UTC"
-
-
-def _certainty(source: ReportSource) -> str | None:
-    """Return the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
-    rate = sum(
-        suite.alpha
-        for suite in source.suites
-        for finding in suite.findings
-        if finding.metric not in EXACT and finding.target is None
-    )
-    if not rate:
-        return None
-    return (
-        "A ratio is this session ÷ its baseline: 1.05 is 5 % worse. If nothing changed, the"
-        f" probability of any false REGRESSION here is {short_percent(rate)}, over all verdicts"
     )
 
 
@@ -155,8 +109,6 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
     step = step_line(measurement)
     ranks = rank_lines(suite, row.case) if suite.summaries.get(row.case) else []
     lines = [
-        *advice_lines(suite, row.case),
-        *filter(None, [not_shown(suite, row.case)]),
         *([] if step is None else [f"a step ends at {step}"]),
         *ranks,
         *node_lines(suite, row.case),
@@ -200,33 +152,20 @@ def _charts(suite: SuiteResult, row: CaseRow, sessions: Sequence[HistoryPoint]) 
 # A suite: its cases, how their time is spent, and the machine.
 
 
-def _suite(source: ReportSource, suite: SuiteResult, rows: Sequence[CaseRow]) -> Section:
-    names = short_names(suite.measurements)
+def _suite(suite: SuiteResult, rows: Sequence[CaseRow]) -> Section:
+    sections = (
+        Section(title="launches", parts=_launches(suite, rows)),
+        *suite_sections(suite, rows),
+        *(_green(suite, row) for row in rows if row not in open_rows(rows)),
+        Section(title="machine and versions", parts=_machine(suite)),
+    )
+    opened = [
+        msgspec.structs.replace(one, opened=one.status is None and one is not sections[-1])
+        for one in sections
+        if one.parts
+    ]
     return Section(
-        title=headline(suite),
-        parts=(
-            _origin(suite),
-            *(Note(text=text) for text in details(suite)),
-        ),
-        sections=tuple(
-            section
-            for section in (
-                *(msgspec.structs.replace(one, opened=True) for one in about_suite(suite, rows)),
-                Section(title="Launches", parts=_launches(suite, rows), opened=True),
-                Section(title="Scaling", parts=_scaling(suite, rows), opened=True),
-                Section(
-                    title="Where the time of a step goes",
-                    parts=_terms(suite, rows, names),
-                    opened=True,
-                ),
-                Section(title="What the ranks use", parts=_utilisation(rows), opened=True),
-                Section(title=TITLE, parts=_gains(suite, names), opened=True),
-                *(_green(suite, row) for row in rows if row not in open_rows(rows)),
-                Section(title="Machine and versions", parts=_machine(suite)),
-            )
-            if section.parts
-        ),
-        media="page",
+        title=headline(suite), parts=(_origin(suite),), sections=tuple(opened), media="page"
     )
 
 
@@ -245,50 +184,6 @@ def _launches(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:
     if not any(suite.measurements[row.case].launches for row in rows):
         return ()
     return (Plot(lambda: filter(None, [launches_chart(suite, rows)])),)
-
-
-def _scaling(suite: SuiteResult, rows: Sequence[CaseRow]) -> tuple[Part, ...]:
-    if all(row.throughput is None for row in rows):
-        return ()
-    plot = Plot(lambda: (chart for _, chart in scaling_charts(suite, rows)))
-    return (plot, *(Note(text=f"{line}.") for line in amdahl_lines(suite)))
-
-
-def _terms(
-    suite: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, str]
-) -> tuple[Part, ...]:
-    """Return the terms of the cases that were probed."""
-    stacks = []
-    for row in rows:
-        summaries = suite.summaries.get(row.case, ())
-        step = shown_step(summaries, row.step_s) if row.step_s is not None else None
-        if step is not None and row.step_s is not None:
-            stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
-    if not stacks:
-        return ()
-    how = (
-        "Communication costs a step the sum of interference and exposed. The terms are measured on"
-        " steps after the timed ones."
-    )
-    return Plot(lambda: [term_chart(stacks)]), Note(text=how), term_table(suite)
-
-
-def _utilisation(rows: Sequence[CaseRow]) -> tuple[Part, ...]:
-    table = utilisation_table(rows)
-    how = (
-        "Each figure is a median over launches, from just before the last warm-ups until just after"
-        " the last timed step."
-    )
-    return (table, Note(text=how)) if len(table.columns) > 1 else ()
-
-
-def _gains(suite: SuiteResult, names: Mapping[str, str]) -> tuple[Part, ...]:
-    tables = gains_of(suite)
-    shown: list[Part] = []
-    for table in tables:
-        shown += [Note(text=f"{(one := gain_table(table, names[table.base])).label}:"), one]
-    meaning = f"{MEANING} {NOT_AS_THE_DOCUMENT} No verdict depends on this table."
-    return (*shown, Note(text=meaning)) if tables else ()
 
 
 def _machine(suite: SuiteResult) -> tuple[Part, ...]:
@@ -311,16 +206,15 @@ def _words(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 def _selftest(curve: PowerCurve) -> Section:
     how = f"Measured by ddp-perf selftest on {curve.case_id}, with 95 % intervals."
-    parts = (
+    parts: tuple[Part, ...] = (
         Plot(lambda: [power_chart(curve)]),
-        Note(text=f"{conclusion_of(curve)}."),
-        Note(text=how),
+        *notes((f"{conclusion_of(curve)}.", how)),
     )
     title = "What this gate detects on this machine"
     return Section(title=title, parts=parts, opened=True, media="page")
 
 
 def _audits(audits: Sequence[str]) -> Section:
-    parts = tuple(Note(text=text) for text in (*(f"{line}." for line in audits), AUDIT_MEANING))
+    parts = notes((*(f"{line}." for line in audits), AUDIT_MEANING))
     title = "What this gate finds of hidden slow-downs"
     return Section(title=title, parts=parts, opened=True, media="page")

@@ -7,36 +7,33 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import metric_title
+from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.model import NextStep, Note, Part, Report, Section, Status
-from ddp_perf.render.units import counted, short_names, without_figures
+from ddp_perf.render.model import NextStep, Note, Report, Section, notes
+from ddp_perf.render.units import short_names, without_figures
 from ddp_perf.report.columns import suite_figures
-from ddp_perf.report.figures import MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_table
-from ddp_perf.report.links import link_notes, link_table
-from ddp_perf.report.profiles import profile_section
+from ddp_perf.report.groups import cases_text
 from ddp_perf.report.rows import (
     CaseRow,
     ReportSummary,
     by_suite,
     report_summary,
     resolved_text,
-    saving_notes,
 )
-from ddp_perf.report.status import STORED, status_of
-from ddp_perf.report.suite_notes import suite_notes
+from ddp_perf.report.status import OPEN, STORED, status_of
+from ddp_perf.report.suite_notes import headline
+from ddp_perf.report.suite_sections import suite_sections
 from ddp_perf.report.terminal.text import (
     CHANGED_TERMS,
     beside,
     explanation_lines,
+    false_alarm_line,
     settled_causes,
     settled_note,
 )
-from ddp_perf.session.gains import GainTable
 from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
-_MOST_NAMES = 2  # of cases that a title lists
 _ALSO = "also {}: "
 
 
@@ -53,8 +50,12 @@ def build_session(
         status=summary.status,
         headline=summary.headline,
         table=suite_figures(summary.rows),
-        notes=tuple(map(_note, (*summary.ruled_out, *summary.untested))),
-        sections=(*_sections(suites, summary), *([_gains(summary.gains)] if summary.gains else [])),
+        about=notes(map(_measured, suites), media="wide"),
+        notes=(
+            *notes((*summary.ruled_out, *summary.untested)),
+            *notes(_false_alarms(suites), media="page"),
+        ),
+        sections=tuple(_sections(suites, summary)),
         next=step,
         page=PAGE,
         option="--ddp-report=DIR",
@@ -62,24 +63,33 @@ def build_session(
     )
 
 
+def _measured(suite: SuiteResult) -> str:
+    return f"{headline(suite)}, {suite.date[:16].replace('T', ' ')} UTC"
+
+
+def _false_alarms(suites: Sequence[SuiteResult]) -> Iterator[str]:
+    """Yield the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
+    rates = [
+        suite.alpha
+        for suite in suites
+        for finding in suite.findings
+        if finding.metric not in EXACT and finding.target is None
+    ]
+    if rates:
+        yield false_alarm_line(sum(rates), max(rates))
+
+
 def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
         of = f"{suite.suite}: " if len(suites) > 1 else ""
-        for section in (*_open_sections(suite, rows), *about_suite(suite, rows)):
+        for section in (*_open_sections(suite, rows), *suite_sections(suite, rows)):
             yield msgspec.structs.replace(section, title=f"{of}{section.title}")
-
-
-def about_suite(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
-    """Yield what is known of a suite beside the reasons: its links, its profiles, and notes."""
-    yield from _links(suite)
-    yield from profile_section(suite)
-    yield from _also(suite, rows)
 
 
 def build_suite(suite: SuiteResult) -> Report:
     """Return what a person reads of one suite."""
     report = build_session([suite], report_summary([suite], complete=True), None)
-    return msgspec.structs.replace(report, title=suite.suite)
+    return msgspec.structs.replace(report, title=suite.suite, about=())
 
 
 # The cases that are not green. Those with one reason are one section.
@@ -101,7 +111,9 @@ def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Sect
         if len(members) > 1:  # one has its full name, which can be copied
             titles = [names[one.title] for one in members if one is not shown]
             titles.insert(0, names[shown.title])
-            shown = msgspec.structs.replace(shown, title=_cases(titles, len(names), alike=alike))
+            shown = msgspec.structs.replace(
+                shown, title=cases_text(titles, len(names), alike=alike)
+            )
         yield shown
 
 
@@ -113,20 +125,7 @@ def _texts(section: Section) -> list[str]:
 
 def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
     """Return the cases that are not green, the red ones first."""
-    statuses = (Status.RED, Status.UNDECIDED)
-    return [row for status in statuses for row in rows if row.status is status]
-
-
-def _cases(names: Sequence[str], of: int, *, alike: bool) -> str:
-    """Return the names, or their number, with the one that the figures are of if they differ.
-
-    ``of`` is the number of all cases.
-    """
-    if len(names) <= _MOST_NAMES:
-        return " and ".join(names)
-    every = "all " if len(names) == of else ""
-    figures = "" if alike else f" (figures of {names[0]})"
-    return f"{every}{counted(len(names), 'case')}{figures}"
+    return [row for status in OPEN for row in rows if row.status is status]
 
 
 def case_section(suite: SuiteResult, row: CaseRow) -> Section:
@@ -152,7 +151,7 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     if also := [metric_title(one.metric) for one in own if _is_alike(suite, one, row)]:
         yield Note(text=f"{_ALSO.format(row.verdict)}{', '.join(also)}")
     for finding in worst:
-        yield from map(_note, beside(finding))
+        yield from notes(beside(finding))
     if (note := settled_note(suite, row.case)) is not None:
         yield Note(text=note)
     for text in settled_causes(suite, row.case):
@@ -174,55 +173,3 @@ def _is_alike(suite: SuiteResult, finding: Finding, row: CaseRow) -> bool:
     is_other = finding.metric != row.metric
     alike = row.verdict.startswith(finding.verdict.outcome.value)
     return is_other and alike and _is_judged(row) and status_of(suite, finding) is row.status
-
-
-# What was stored, and what a reader of a green suite should know, too.
-
-
-def _also(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
-    names, stored = short_names(suite.measurements), saving_notes(suite)
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
-        is_open = bool(open_rows([row]))
-        texts = [] if is_open else [*_remarks(suite, row)]
-        for text in [*texts, *filter(None, [stored.get(row.case)])]:
-            groups.setdefault(without_figures(text), []).append((names[row.case], text))
-    texts = suite_notes(suite)
-    for members in groups.values():
-        first = members[0][1]
-        alike = all(text == first for _, text in members)
-        texts.append(f"{_cases([name for name, _ in members], len(names), alike=alike)}: {first}")
-    if texts:
-        yield Section(title="notes", parts=tuple(map(_note, texts)))
-
-
-def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
-    """Yield what is known of a green case, such as that it became faster."""
-    for finding in suite.asserted_findings():
-        if finding.case_id != row.case:
-            continue
-        texts = beside(finding)
-        if finding.verdict.outcome is Outcome.IMPROVEMENT or finding.off_level:
-            texts = [finding.verdict.reason, *texts]
-        if texts:
-            outcome, title = finding.verdict.outcome.value, metric_title(finding.metric)
-            yield f"{title}: {outcome}; {'; '.join(texts)}"
-    if (note := settled_note(suite, row.case)) is not None:
-        yield note
-
-
-def _links(suite: SuiteResult) -> Iterator[Section]:
-    table = link_table(suite)
-    parts: list[Part] = [*([table] if table.rows else []), *map(_note, link_notes(suite))]
-    if parts:
-        yield Section(title="links", parts=tuple(parts))
-
-
-def _note(text: str) -> Note:
-    return Note(text=text)
-
-
-def _gains(tables: Sequence[GainTable]) -> Section:
-    meaning = Note(text=f"{MEANING} {NOT_AS_THE_DOCUMENT}", media="wide")
-    shown: list[Part] = [gain_table(table, table.base) for table in tables]
-    return Section(title=TITLE.lower(), parts=(*shown, meaning), media="wide")

@@ -26,6 +26,7 @@ _SEVERITY = [
     Outcome.IMPROVEMENT,
     Outcome.MEETS_TARGET,
 ]
+OPEN = (Status.RED, Status.UNDECIDED)  # the statuses of cases that are not green
 _PASSING = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
 
 

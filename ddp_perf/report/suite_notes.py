@@ -57,8 +57,24 @@ def suite_notes(result: SuiteResult) -> list[str]:
 
 
 def details(result: SuiteResult) -> list[str]:
-    """Return what ``-v`` adds: what passed, the targets, and how far the baseline is."""
-    return [*_passed(result), *target_lines(result), *list_young_levels(result)]
+    """Return what passed, the targets, how far the baseline is, and what only rotates."""
+    return [
+        *_passed(result),
+        *target_lines(result),
+        *list_young_levels(result),
+        *_rotating(result),
+    ]
+
+
+def _rotating(result: SuiteResult) -> list[str]:
+    """Return a line on the cases whose times fail nothing, if the suite has some."""
+    if not (rotating := [case for case in result.measurements if not result.gates(case)]):
+        return []
+    verb = "rotates" if len(rotating) == 1 else "rotate"
+    return [
+        f"{counted(len(rotating), 'case')} {verb} over a week, and may only be red by structure and"
+        " loss: times and memory are reported"
+    ]
 
 
 def _shared_batches(result: SuiteResult) -> list[str]:

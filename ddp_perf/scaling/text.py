@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ddp_perf.render.model import Table, figures, words
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, layout_text, short_number, with_interval
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band, Gain
@@ -28,10 +27,11 @@ class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
     predictions: tuple[Prediction, ...]
 
 
-def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
-    """Return, for each curve, a table of steps, the laws, and the gain of each change."""
-    width = max(width, NARROWEST)
-    return "\n\n".join("\n".join(_series_lines(one, width)) for one in predictions)
+def prediction_parts(predictions: Sequence[Prediction]) -> Iterator[Block]:
+    """Yield, for each curve, a table of steps, the laws, and the gain of each change."""
+    for one in predictions:
+        yield ""
+        yield from _series_parts(one)
 
 
 def curve_title(curve: ScalingCurve) -> str:
@@ -42,20 +42,19 @@ def curve_title(curve: ScalingCurve) -> str:
     return title
 
 
-def _series_lines(prediction: Prediction, width: int) -> list[str]:
-    left_out = [f"left out: {reason}" for reason in prediction.series.left_out]
+def _series_parts(prediction: Prediction) -> Iterator[Block]:
+    yield curve_title(prediction.series)
+    yield from (f"left out: {reason}" for reason in prediction.series.left_out)
     if prediction.refusal is not None:
-        refusal = f"NOT PREDICTED: {prediction.refusal}"
-        return wrapped([curve_title(prediction.series), *left_out, refusal], width)
-    lines = wrapped([curve_title(prediction.series), *left_out, _how(prediction)], width)
-    lines += ["", *table_lines(_steps_table(prediction), width)]
-    lines += wrapped([*_law_lines(prediction), *map(_sentence, prediction.notes)], width)
+        yield f"NOT PREDICTED: {prediction.refusal}"
+        return
+    yield _how(prediction)
+    yield _steps_table(prediction)
+    yield from (*_law_lines(prediction), *map(_sentence, prediction.notes))
     if prediction.gains:
-        lines += ["", *table_lines(_gains_table(prediction), width)]
-        lines += wrapped([_gains_note(prediction)], width)
+        yield from (_gains_table(prediction), _gains_note(prediction))
     if prediction.best is not None:
-        lines += ["", *wrapped([best_text(prediction.best)], width)]
-    return lines
+        yield from ("", best_text(prediction.best))
 
 
 def _how(prediction: Prediction) -> str:

@@ -15,8 +15,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Table, figures
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import (
     ABSENT,
     counted,
@@ -193,19 +192,10 @@ def selftest_json(curve: PowerCurve) -> bytes:
     return f"{to_json(file)}\n".encode()
 
 
-def selftest_text(curve: PowerCurve, width: int) -> str:
+def selftest_parts(curve: PowerCurve) -> list[Block]:
     """Return the table of points, notes that explain it, and the conclusion."""
-    width = max(width, NARROWEST)
-    return "\n".join(
-        [
-            *wrapped([_what(curve), _how(curve)], width),
-            "",
-            *table_lines(Table.of_texts(_COLUMNS, map(_row, curve.points)), width),
-            *wrapped(_notes(curve), width),
-            "",
-            *wrapped([f"{conclusion_of(curve)}."], width),
-        ]
-    )
+    table = Table.of_texts(_COLUMNS, map(_row, curve.points))
+    return [_what(curve), _how(curve), table, *_notes(curve), "", f"{conclusion_of(curve)}."]
 
 
 def conclusion_of(curve: PowerCurve) -> str:

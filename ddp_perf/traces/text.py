@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ddp_perf.render.model import Cell, Table, figures, words
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
 from ddp_perf.traces.chrome import (
     CollectiveTotal,
@@ -20,7 +19,7 @@ from ddp_perf.traces.chrome import (
     TraceAnalysis,
 )
 
-_FIGURES = 30  # width of the figures of a kernel, in columns
+_LONGEST = 50  # of the name of a kernel
 _COUNTED = {
     "kernel": "kernel",
     "collective": "collective",
@@ -32,19 +31,17 @@ _PLURALS = {"copy": "copies", "wait of the host": "waits of the host"}
 _SHOWN = 10  # rows of a table; the JSON has more
 
 
-def trace_text(analysis: TraceAnalysis, width: int) -> str:
-    """Return tables of ranks, steps, kernels and collectives, and a comparison of the ranks."""
-    width = max(width, NARROWEST)
-    parts = [
-        wrapped([_origin(rank) for rank in analysis.ranks], width),
-        [*_ranks(analysis.ranks, width), *wrapped(list(_notes(analysis.ranks)), width)],
-        _steps(analysis.ranks, width),
-        _kernels(analysis, width),
-        wrapped([_counts(r.rank, r.counts) for r in analysis.ranks if r.counts], width),
-        _collectives(analysis.collectives[:_SHOWN], width),
-        wrapped(comparison_lines(analysis.comparison), width) if analysis.comparison else [],
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+def trace_parts(analysis: TraceAnalysis) -> Iterator[Block]:
+    """Yield tables of ranks, steps, kernels and collectives, and a comparison of the ranks."""
+    yield from map(_origin, analysis.ranks)
+    yield _ranks(analysis.ranks)
+    yield from _notes(analysis.ranks)
+    yield from _steps(analysis.ranks)
+    yield from _kernels(analysis)
+    yield from (_counts(r.rank, r.counts) for r in analysis.ranks if r.counts)
+    yield from _collectives(analysis.collectives[:_SHOWN])
+    if analysis.comparison:
+        yield from comparison_lines(analysis.comparison)
 
 
 def comparison_lines(comparison: RankComparison) -> list[str]:
@@ -81,10 +78,10 @@ def _origin(rank: RankTrace) -> str:
     return f"{Path(rank.file).name}: rank {rank.rank}{of}, {', '.join(about)}"
 
 
-def _ranks(ranks: Sequence[RankTrace], width: int) -> list[str]:
+def _ranks(ranks: Sequence[RankTrace]) -> Table:
     titles = ("window ms", "compu\u00adtation", "exposed comm.", "exposed memory", "idle")
     columns = (*words("rank"), *figures(*titles, "communi\u00adcation ms", "overlap"))
-    return table_lines(Table.of_texts(columns, map(_rank, ranks)), width)
+    return Table.of_texts(columns, map(_rank, ranks))
 
 
 def _rank(rank: RankTrace) -> tuple[str, ...]:
@@ -116,15 +113,15 @@ def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
             yield f"{Path(rank.file).name}: {rank.dropped} events without a usable time left out"
 
 
-def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
-    """Return a table with the slowest rank of each step."""
+def _steps(ranks: Sequence[RankTrace]) -> Iterator[Block]:
+    """Yield a table with the slowest rank of each step."""
     slowest: dict[int, tuple[int, StepSplit]] = {}
     for rank in ranks:
         for step in rank.steps:
             if step.number not in slowest or step.step_s > slowest[step.number][1].step_s:
                 slowest[step.number] = rank.rank, step
     if not slowest:
-        return []
+        return
     columns = (
         *words("step"),
         *figures("slowest rank", "ms", "compu\u00adtation", "communi\u00adcation", "exposed"),
@@ -134,25 +131,24 @@ def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
         slow, step = slowest[number]
         times = (step.step_s, step.computation_s, step.communication_s)
         rows.append((str(number), str(slow), *map(ms, (*times, step.exposed_communication_s))))
-    lines = table_lines(Table.of_texts(columns, rows), width)
-    more = len(slowest) - _SHOWN
-    return [*lines, *([f"{counted(more, 'more step')} in --json"] if more > 0 else [])]
+    yield Table.of_texts(columns, rows)
+    if (more := len(slowest) - _SHOWN) > 0:
+        yield f"{counted(more, 'more step')} in --json"
 
 
-def _kernels(analysis: TraceAnalysis, width: int) -> list[str]:
+def _kernels(analysis: TraceAnalysis) -> Iterator[Table]:
     if not analysis.kernels:
-        return []
+        return
     on_cpu = all(rank.device == "CPU" for rank in analysis.ranks)
     title = "operator, by its own time" if on_cpu else "kernel"
     window = sum(rank.split.window_s for rank in analysis.ranks)
-    rows = tuple(_kernel(kernel, window, width - _FIGURES) for kernel in analysis.kernels[:_SHOWN])
-    columns = (*words(title), *figures("calls", "ms", "of the window"))
-    return table_lines(Table(columns=columns, rows=rows), width)
+    rows = tuple(_kernel(kernel, window) for kernel in analysis.kernels[:_SHOWN])
+    yield Table(columns=(*words(title), *figures("calls", "ms", "of the window")), rows=rows)
 
 
-def _kernel(kernel: KernelTotal, window: float, room: int) -> tuple[Cell, ...]:
+def _kernel(kernel: KernelTotal, window: float) -> tuple[Cell, ...]:
     name = kernel.name.removeprefix("void ")
-    shown = name if len(name) <= room else f"{name[: room - 1]}…"
+    shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
     share = percent(kernel.total_s / window if window else None)
     return (
         Cell(shown, kernel.name),  # two names may be cut alike
@@ -187,9 +183,9 @@ def _range(calls: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str]:
+def _collectives(collectives: Sequence[CollectiveTotal]) -> Iterator[Table]:
     if not collectives:
-        return []
+        return
     columns = (
         *words("collective", "type", "group"),
         *figures("ranks", "bytes", "calls", "ms", "exposed"),
@@ -207,7 +203,7 @@ def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str
         )
         for one in collectives
     ]
-    return table_lines(Table.of_texts(columns, rows), width)
+    yield Table.of_texts(columns, rows)
 
 
 def ms(seconds: float) -> str:

@@ -15,21 +15,9 @@ import yaml
 
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import report_text
-from ddp_perf.report.figures import reduction, utilisation_lines
-from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite
-from ddp_perf.report.session_report import build_session
-from ddp_perf.report.suite_notes import details, headline
-from ddp_perf.report.terminal.step_terms import (
-    advice_lines,
-    amdahl_lines,
-    decomposition_lines,
-    gain_lines,
-)
-from ddp_perf.report.terminal.text import why_slower
+from ddp_perf.report.gains import reduction
+from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
-from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.paired import PairedRatio
 from ddp_perf.system.files import replace_file
 
@@ -210,33 +198,6 @@ def _ratio(ratio: PairedRatio | None) -> tuple[float | None, float | None, float
     if ratio is None:
         return None, None, None
     return ratio.ratio, *(ratio.interval or (None, None))
-
-
-# ``performance_report.txt``: how well each case scales, the causes, and advice (document 003).
-
-
-def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
-    """Return the tables of the terminal, in 80 columns, and each case with its label and advice."""
-    lines = [report_text(build_session(suites, summary, None), NARROWEST)]
-    for suite, rows in by_suite(suites, summary.rows):
-        title = headline(suite)
-        lines += ["", title, "=" * len(title), suite.date, *wrapped(details(suite), NARROWEST)]
-        if terms := decomposition_lines(suite, NARROWEST):
-            lines += ["", *terms]
-        if used := utilisation_lines(rows, NARROWEST):
-            lines += ["", *used]
-        if law := wrapped(amdahl_lines(suite), NARROWEST):
-            lines += ["", *law]
-        lines += gain_lines(suite, NARROWEST)
-        for row in rows:
-            lines += _case(suite, row)
-    return "\n".join(lines) + "\n"
-
-
-def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
-    """Return the lines of one case, or none if it has neither an explanation nor advice."""
-    found = [*why_slower(suite, row.case), *advice_lines(suite, row.case)]
-    return ["", row.case, *wrapped(found, NARROWEST)] if found else []
 
 
 # Bencher Metric Format: ``bencher run --adapter json --file bencher.json``.

@@ -102,7 +102,7 @@ class Found(NamedTuple):
         """Return the command that measures the session again, and stores as it did."""
         mode = self.result.save_mode
         saving = {None: "", "accept": ACCEPT}.get(mode, f"{SAVE}={mode}")
-        return _again(self.result, *options, saving)
+        return measure_again(self.result, *options, saving)
 
     def invalid_again(self) -> str:
         """Return the command that measures what is INVALID again: the case, or all if several."""
@@ -127,7 +127,7 @@ class Found(NamedTuple):
         every = (Found(self.result, one) for one in self.result.findings)
         changed = {one.finding.case_id for one in every if one.is_open() and one.is_other_work()}
         all_changed = changed == self.result.measurements.keys()
-        return _again(self.result, ACCEPT) if all_changed else f"{self.alone} {ACCEPT}"
+        return measure_again(self.result, ACCEPT) if all_changed else f"{self.alone} {ACCEPT}"
 
 
 def _has(*outcomes: Outcome, metric: str | None = None) -> Callable[[Found], bool]:
@@ -135,13 +135,13 @@ def _has(*outcomes: Outcome, metric: str | None = None) -> Callable[[Found], boo
 
 
 def _measure(*options: str) -> Callable[[Found], str]:
-    return lambda one: _again(one.result, *options)
+    return lambda one: measure_again(one.result, *options)
 
 
 _store, _append, _accept = map(_measure, (SAVE, _APPEND, ACCEPT))
 
 
-def _again(result: SuiteResult, *options: str) -> str:
+def measure_again(result: SuiteResult, *options: str) -> str:
     """Return the command that measures the whole session again, with these options.
 
     What it was to store is left out. A script that stores by itself goes on to do so.
@@ -153,7 +153,7 @@ def _again(result: SuiteResult, *options: str) -> str:
 
 
 def _alone(result: SuiteResult, case_id: str) -> str:
-    return result.commands.get(case_id) or _again(result)
+    return result.commands.get(case_id) or measure_again(result)
 
 
 def _failed(result: SuiteResult) -> list[str]:
@@ -180,7 +180,11 @@ def _add_one(result: SuiteResult) -> str:
 # The tables: of what failed, of the worst verdict, and of what is stored.
 
 FAILED: tuple[Rule[SuiteResult], ...] = (
-    (lambda one: one.injections and one.summaries, "measure the ranks without a slow-down", _again),
+    (
+        lambda one: one.injections and one.summaries,
+        "measure the ranks without a slow-down",
+        measure_again,
+    ),
     (
         _failed,
         "mend what failed, and measure that case alone",
@@ -281,12 +285,12 @@ STORED: tuple[Rule[SuiteResult], ...] = (
     (
         lambda one: one.saved and one.save_mode == "missing",
         "judge the next session against what is stored",
-        _again,
+        measure_again,
     ),
     (
         lambda one: one.saved_structures and not one.saved,
         rules.COMMIT,
         lambda one: rules.git_add(one.saved_structures.values()),
     ),
-    (_forming, _add_one, lambda one: _again(one, _APPEND)),
+    (_forming, _add_one, lambda one: measure_again(one, _APPEND)),
 )

@@ -10,8 +10,7 @@ import msgspec
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.model import CASE, Table, figures, words
-from ddp_perf.render.tables import wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, change_text, counted, milliseconds, percent_change
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
 from ddp_perf.stats.plausibility import TableAudit
@@ -27,9 +26,9 @@ _FILES = (
 _CASES = (CASE, *figures("sessions", "newest", "step ms", "since the first"))
 
 
-def list_text(baselines: Sequence[Baseline], width: int) -> str:
+def list_parts(baselines: Sequence[Baseline]) -> list[Block]:
     """Return a table with one row for each file."""
-    return "\n".join(table_lines(Table.of_texts(_FILES, map(_file, baselines)), width))
+    return [Table.of_texts(_FILES, map(_file, baselines))]
 
 
 def _file(baseline: Baseline) -> tuple[str, ...]:
@@ -44,7 +43,7 @@ def _file(baseline: Baseline) -> tuple[str, ...]:
     )
 
 
-def show_text(baseline: Baseline, width: int) -> str:
+def show_parts(baseline: Baseline) -> list[Block]:
     """Return a table with one row for each case.
 
     A row has the case's sessions, its level, and the change since the first session saved.
@@ -57,8 +56,7 @@ def show_text(baseline: Baseline, width: int) -> str:
             f"no level of the step yet, only other metrics: {', '.join(without)};"
             " --save-baseline=append adds a session with a level"
         )
-    table = Table.of_texts(_CASES, itertools.starmap(_row, cases.items()))
-    return "\n".join([*table_lines(table, width), *wrapped(entries, width)])
+    return [Table.of_texts(_CASES, itertools.starmap(_row, cases.items())), *entries]
 
 
 def _row(case_id: str, case: CaseBaseline) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ def _row(case_id: str, case: CaseBaseline) -> tuple[str, ...]:
     )
 
 
-def log_text(baselines: Sequence[Baseline], width: int) -> str:
+def log_lines(baselines: Sequence[Baseline]) -> list[str]:
     """Return every accepted change of a baseline, the oldest first."""
     entries = [
         (entry, case_id, baseline.accelerator)
@@ -86,10 +84,10 @@ def log_text(baselines: Sequence[Baseline], width: int) -> str:
         f" {entry.commit or 'unknown'}: {entry.reason}"
         for entry, case_id, accelerator in entries
     ]
-    return "\n".join(wrapped(lines or ["no baseline was ever replaced"], width))
+    return lines or ["no baseline was ever replaced"]
 
 
-def diff_text(diff: BaselineDiff, width: int) -> str:
+def diff_lines(diff: BaselineDiff) -> list[str]:
     """Return the differences case by case, the largest slow-down first."""
     lines = []
     if diff.accelerators[0] != diff.accelerators[1]:
@@ -100,7 +98,7 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
         lines += [f"{table.name} ({table.document}): {table.kind}", *_table(table)]
     lines += [f"acknowledged: {describe_acknowledgement(a)}" for a in diff.acknowledged]
     lines += [f"no longer acknowledged: {describe_acknowledgement(a)}" for a in diff.withdrawn]
-    return "\n".join(wrapped(lines or ["no difference"], width))
+    return lines or ["no difference"]
 
 
 def describe_acknowledgement(entry: Acknowledgement) -> str:
@@ -156,7 +154,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return of_tables + sum(len(audit.contradictions) for audit in self.measured)
 
 
-def audit_text(audit: Audit, width: int) -> str:
+def audit_lines(audit: Audit) -> list[str]:
     """Return each table and the measured cases of each file, with what contradicts itself."""
     of_tables = [(_table_title(one), one.contradictions) for one in audit.tables]
     of_cases = [
@@ -172,8 +170,7 @@ def audit_text(audit: Audit, width: int) -> str:
     cases = sum(measured.cases for measured in audit.measured)
     counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
     total = ", ".join(itertools.starmap(counted, counts))
-    lines.append(f"{total}: {counted(audit.contradictions, 'contradiction')}")
-    return "\n".join(wrapped(lines, width))
+    return [*lines, f"{total}: {counted(audit.contradictions, 'contradiction')}"]
 
 
 def _table_title(audit: TableAudit) -> str:

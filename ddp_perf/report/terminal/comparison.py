@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import shlex
-from collections.abc import Iterator, Set
-from pathlib import PurePath
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EXACT
-from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation, Outcome
-from ddp_perf.render.model import CASE, Table, figures, words
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import report_text, table_lines
-from ddp_perf.render.units import short_percent, with_interval
-from ddp_perf.report.session_report import build_suite
-from ddp_perf.report.suite_notes import headline
+from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation
+from ddp_perf.render.model import CASE, Report, Status, Table, figures, notes, words
+from ddp_perf.render.terminal import Block
+from ddp_perf.render.units import counted, short_percent, with_interval
+from ddp_perf.report.next_steps.comparison import after_comparison
+from ddp_perf.report.rows import report_summary
+from ddp_perf.report.session_report import build_session
 from ddp_perf.report.terminal.judged_series import incomplete_line
 from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.scaling.machines import (
@@ -43,10 +39,6 @@ from ddp_perf.stats.share import CONFIDENCE
 
 SCHEMA_VERSION = 1
 _FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the cases show it
-# Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
-# two, because their spread is measured from then on (docs/judging.md).
-_SECOND, _ENOUGH = 2, 5
-_COMPARED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.UNDECIDED)
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,21 +78,33 @@ def comparison_file(comparison: SessionComparison) -> ComparisonFile:
     )
 
 
-def comparison_text(comparison: SessionComparison, width: int) -> str:
-    """Return the tables, and every reason why the comparison did not pass."""
-    lines = _session_lines(comparison.old, comparison.new)
-    if comparison.changed:
-        lines.append(f"changed: {', '.join(comparison.changed)}")
-    for suite in comparison.judged:
-        lines += ["", headline(suite), report_text(build_suite(suite), width)]
-    lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
-    lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
-    lines += wrapped(list(_remarks(comparison)), max(width, NARROWEST))
-    lines += [
-        false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),
-        f"B against A: {_conclusion(comparison)}",
-    ]
-    return "\n".join([*lines, *_next(comparison)])
+_STATUS = {
+    Conclusion.PASS: Status.GREEN,
+    Conclusion.REGRESSION: Status.RED,
+    Conclusion.UNDECIDED: Status.UNDECIDED,
+}
+
+
+def build_comparison(comparison: SessionComparison) -> Report:
+    """Return what a person reads of a comparison: all suites, and why it did not pass."""
+    suites = comparison.judged
+    summary = report_summary(suites, complete=True)
+    changed = [f"changed: {', '.join(comparison.changed)}"] if comparison.changed else []
+    return msgspec.structs.replace(
+        build_session(suites, summary, after_comparison(comparison)),
+        title="B against A",
+        verdict=_conclusion(comparison),
+        status=_STATUS[comparison.conclusion],
+        headline=f"{counted(len(suites), 'suite')}: {summary.headline}",
+        about=notes([*_session_lines(comparison.old, comparison.new), *changed]),
+        notes=notes([*summary.ruled_out, *_failures(comparison), *_remarks(comparison)]),
+        certainty=false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),
+    )
+
+
+def _failures(comparison: SessionComparison) -> Iterator[str]:
+    yield from (f"FAILED: {failure}" for failure in comparison.failed)
+    yield from (f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps)
 
 
 def _conclusion(comparison: SessionComparison) -> str:
@@ -126,50 +130,6 @@ def _remarks(comparison: SessionComparison) -> Iterator[str]:
             "A and B were not measured in turn: what changed on the machine between them counts"
             " as a change of the code"
         )
-
-
-def _next(comparison: SessionComparison) -> list[str]:
-    """Return what may decide an undecided comparison: the command, if more sessions may."""
-    figures = [finding for finding in comparison.findings if finding.metric not in EXACT]
-    outcomes = {finding.verdict.outcome for finding in figures}
-    if comparison.conclusion is not Conclusion.UNDECIDED or comparison.gaps:
-        return []
-    if comparison.same_session or not comparison.findings:
-        return []
-    if Outcome.UNDECIDED in outcomes or Outcome.SUSPECT in outcomes:
-        return [f"next: {_more_sessions(comparison)}"]
-    if any(finding.disturbance for finding in figures):
-        return ["next: remove what disturbed the sessions, as stated above, and measure them again"]
-    if all(finding.verdict.outcome in _COMPARED for finding in comparison.findings):
-        return ["next: decide whether the change of the structure is meant: no session decides it"]
-    return ["next: measure again what could not be compared, as stated above"]
-
-
-def _more_sessions(comparison: SessionComparison) -> str:
-    """Return how to measure and compare further sessions, unless those are enough."""
-    fewest = min(len(side.sessions) for side in (comparison.old, comparison.new))
-    if fewest >= _ENOUGH:
-        return "sessions differ too much: use a quieter machine, or raise the tolerance"
-    wanted = _SECOND if fewest < _SECOND else _ENOUGH
-    both = (*comparison.old.sessions, *comparison.new.sessions)
-    compared = {session.name for session in both}
-    old = _files(comparison.old, wanted, taken=compared)
-    new = _files(comparison.new, wanted, taken=compared.union(old))
-    return (
-        f"measure {wanted} sessions of each side in all, in turn (pytest --ddp-json=FILE),"
-        f" and compare all files: ddp-perf compare {shlex.join(old)} vs {shlex.join(new)}"
-    )
-
-
-def _files(side: ComparedSide, wanted: int, *, taken: Set[str]) -> list[str]:
-    """Return the files of a side, and names for those that it lacks."""
-    names = [session.name for session in side.sessions]
-    path = PurePath(names[0])
-    numbered = (
-        str(path.with_name(f"{path.stem}-{number}{path.suffix}")) for number in itertools.count(2)
-    )
-    free = (name for name in numbered if name not in taken)
-    return [*names, *itertools.islice(free, max(0, wanted - len(names)))]
 
 
 # The sessions of both sides, of one machine or of two.
@@ -252,17 +212,13 @@ def machines_file(found: MachinesSideBySide) -> MachinesFile:
     )
 
 
-def machines_text(found: MachinesSideBySide, width: int) -> str:
-    """Return the tables of cases and links, what is published, and why there is no verdict."""
-    width = max(width, NARROWEST)
-    lines = _session_lines(found.old, found.new)
-    lines += wrapped([f"two machines: {', '.join(found.differences)}"], width)
-    for table in (_cases_table(found), _links_table(found)):
-        if table.rows:
-            lines += ["", *table_lines(table, width)]
-    notes = [*_notes(found), *dict.fromkeys(_published_lines(found))]
-    lines += ["", *wrapped(notes, width)]
-    return "\n".join([*lines, "B against A: NO VERDICT: two machines"])
+def machines_parts(found: MachinesSideBySide) -> Iterator[Block]:
+    """Yield the tables of cases and links, what is published, and why there is no verdict."""
+    yield from _session_lines(found.old, found.new)
+    yield f"two machines: {', '.join(found.differences)}"
+    yield from (table for table in (_cases_table(found), _links_table(found)) if table.rows)
+    yield from (*_notes(found), *dict.fromkeys(_published_lines(found)))
+    yield "B against A: NO VERDICT: two machines"
 
 
 def _cases_table(found: MachinesSideBySide) -> Table:

@@ -9,9 +9,8 @@ import msgspec
 from ddp_perf.core.case import Tier
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.render.model import Table, figures, words
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.model import Note, Section, Table, figures, notes, words
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, counted
 from ddp_perf.system.checks import Spoiler, clock_advice, gpu_spoilers, host_spoilers, is_busy
 from ddp_perf.system.gpu.gpus import accelerator_slug
@@ -89,38 +88,32 @@ def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
         yield Spoiler(what=what, remedy=remedy)
 
 
-def diagnosis_text(diagnosis: Diagnosis, width: int) -> str:
-    """Return the tables, what can be gated, and what would spoil a measurement."""
-    width = max(width, NARROWEST)
+def diagnosis_parts(diagnosis: Diagnosis) -> Iterator[Block]:
+    """Yield the tables, what can be gated, and what would spoil a measurement."""
     host, machine = diagnosis.host, diagnosis.machine
-    lines = [f"host     {host.name}: {host.cpu}, cores {_ranges(host.cores)}"]
+    yield f"host     {host.name}: {host.cpu}, cores {_ranges(host.cores)}"
     if diagnosis.runtime is not None:
-        lines += wrapped([f"torch    {_versions(diagnosis.runtime, machine)}"], width)
+        yield f"torch    {_versions(diagnosis.runtime, machine)}"
     if machine.gpus:
         mask = diagnosis.cuda_visible_devices
-        lines.append(f"visible  CUDA_VISIBLE_DEVICES={'unset' if mask is None else mask}")
-        lines += ["", *table_lines(_gpu_table(machine.gpus, diagnosis.health), width)]
+        yield f"visible  CUDA_VISIBLE_DEVICES={'unset' if mask is None else mask}"
+        yield _gpu_table(machine.gpus, diagnosis.health)
     if len(machine.gpus) > 1:
         titles, *rows = topology_rows(machine)
-        topology = table_lines(Table.of_texts(words(*titles), rows), width)
-        lines += ["", *topology, *wrapped([_LEGEND], width)]
-    gates = wrapped([f"  {ability}" for ability in diagnosis.abilities], width)
-    lines += ["", "can gate", *gates]
+        yield Table.of_texts(words(*titles), rows)
+        yield _LEGEND
+    yield Section(title="can gate", parts=notes(diagnosis.abilities))
     if (advice := clock_advice(machine)) is not None:
-        lines += ["", "for more repeatable figures", f"  {advice}"]
+        yield Section(title="for more repeatable figures", parts=notes([advice]))
     if diagnosis.spoilers:
-        lines += ["", "would spoil a measurement"]
-        for spoiler in diagnosis.spoilers:
-            lines += [f"  {spoiler.what}", f"    → {spoiler.remedy}"]
+        lines = (text for one in diagnosis.spoilers for text in (one.what, f"  → {one.remedy}"))
+        yield Section(title="would spoil a measurement", parts=notes(lines))
     else:
-        lines += ["", "nothing here would spoil a measurement"]
+        yield "nothing here would spoil a measurement"
     if _gpu_obstacle(machine, diagnosis.runtime) is None:
-        lines += [
-            "",
-            "is it what its name says (in a clone of ddp-perf)",
-            f"  {health_command(len(machine.gpus))}",
-        ]
-    return "\n".join(lines)
+        command = Note(text=health_command(len(machine.gpus)), kind="output")
+        title = "is it what its name says (in a clone of ddp-perf)"
+        yield Section(title=title, parts=(command,))
 
 
 def health_command(gpus: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
@@ -11,9 +12,8 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Explanation, Outcome
-from ddp_perf.render.model import Table, words
-from ddp_perf.render.tables import NARROWEST
-from ddp_perf.render.terminal import report_text, table_lines
+from ddp_perf.render.model import Note, Table, notes, words
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import counted
 from ddp_perf.report.session_report import build_suite
 from ddp_perf.report.status import worst
@@ -56,19 +56,26 @@ def series_file(series: JudgedSeries) -> SeriesFile:
     return SeriesFile(conclusion=series.conclusion, sessions=tuple(map(_verdicts, series.sessions)))
 
 
-def series_text(series: JudgedSeries, width: int) -> str:
-    """Return one line for each session, the newest one in full, and the next command."""
+def series_parts(series: JudgedSeries) -> Iterator[Block]:
+    """Yield one line for each session, the newest one in full, and the next command."""
     rows = [(_when(one), one.result.suite, _counts(one), _worst(one)) for one in series.sessions]
-    columns = words("session", "suite", "verdicts", "worst")
-    lines = table_lines(Table.of_texts(columns, rows), max(width, NARROWEST)) if rows else []
-    incomplete = dict.fromkeys(one.file for one in series.sessions if not one.complete)
-    lines += map(incomplete_line, incomplete)
+    if rows:
+        yield Table.of_texts(words("session", "suite", "verdicts", "worst"), rows)
+    yield from dict.fromkeys(
+        incomplete_line(one.file) for one in series.sessions if not one.complete
+    )
     for session in series.newest:
         title = f"{headline(session.result)}, {_when(session)} ({session.file})"
-        lines += ["", title, report_text(build_suite(session.result), width)]
-        lines += [f"FAILED: {failure}" for failure in session.failed]
-    lines += ["", f"{counted(len(series.sessions), 'session')}: {series.conclusion.value}"]
-    return "\n".join([*lines, *_next(series)])
+        failed = (f"FAILED: {failure}" for failure in session.failed)
+        report = build_suite(session.result)
+        yield msgspec.structs.replace(
+            report, about=notes([title]), notes=(*report.notes, *notes(failed))
+        )
+    yield f"{counted(len(series.sessions), 'session')}: {series.conclusion.value}"
+    # The newest red session, which a command explains.
+    red = [one.file for one in series.sessions if one.conclusion is Conclusion.REGRESSION]
+    for file in red[-1:]:
+        yield Note(text=f"next: ddp-perf explain {file}", kind="output")
 
 
 def incomplete_line(file: str) -> str:
@@ -118,9 +125,3 @@ def _worst(session: RecordedSession) -> str:
         return ""
     finding = worst(session.result, session.result.findings)
     return f"{finding.verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"
-
-
-def _next(series: JudgedSeries) -> list[str]:
-    """Return the command that explains the newest red session, if there is one."""
-    red = [one for one in series.sessions if one.conclusion is Conclusion.REGRESSION]
-    return [f"next: ddp-perf explain {red[-1].file}"] if red else []

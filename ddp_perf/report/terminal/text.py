@@ -410,11 +410,11 @@ def _of_clocks(measurement: Measurement) -> list[str]:
     return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz under load"]
 
 
-def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:
+def false_alarm_line(rate: float, alpha: float) -> str:
     """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
     return (
-        f"if nothing became slower, the probability of any REGRESSION here is"
-        f" {short_percent(false_alarm_rate)} (of each verdict {short_percent(alpha)})"
+        f"chance of any REGRESSION if no case is slower: {short_percent(rate)}"
+        f" (of each verdict {short_percent(alpha)})"
     )
 
 

@@ -8,14 +8,14 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
-from ddp_perf.render.units import counted, short_names
+from ddp_perf.render.model import Table
+from ddp_perf.render.terminal import Block
+from ddp_perf.render.units import short_names
 from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows
+from ddp_perf.report.step_terms import advice_lines, not_shown, term_parts
 from ddp_perf.report.suite_notes import headline
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines, not_shown
 from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
@@ -33,23 +33,17 @@ _NO_TERMS = (
 _OTHER_STEPS = "no terms, as stated above"
 
 
-def unjudged_text(result: SuiteResult, width: int) -> str:
-    """Return the figures of each finished case, what its step is made of, and advice on it."""
-    width = max(width, NARROWEST)
-    parts = [headline(result), "\n".join(_figures(result, width))]
-    if terms := decomposition_lines(result, width):
-        parts.append("\n".join(terms))
-    if paragraphs := [*_paragraphs(result)]:
-        parts.append("\n".join(wrapped(paragraphs, width)))
-    return "\n\n".join(parts)
+def unjudged_parts(result: SuiteResult) -> Iterator[Block]:
+    """Yield the figures of each finished case, what its step is made of, and advice on it."""
+    yield from (headline(result), _figures(result), *term_parts(result), "", *_paragraphs(result))
 
 
-def _figures(result: SuiteResult, width: int) -> list[str]:
+def _figures(result: SuiteResult) -> Table:
     """Return the table of the finished cases, without the verdicts that they do not have."""
     rows = [row for row in case_rows(result) if result.measurements[row.case].is_complete]
     table = suite_figures(rows)
     shown = [at for at, column in enumerate(table.columns) if column not in (VERDICT, *RATIOS)]
-    return table_lines(table.of_columns(shown), width)
+    return table.of_columns(shown)
 
 
 def _paragraphs(result: SuiteResult) -> Iterator[str]:
@@ -86,18 +80,7 @@ def _largest_terms(result: SuiteResult, case_id: str) -> str | None:
     return f"of a step, {', '.join(shares)} ({ordered[0]}: {MEANINGS[ordered[0]]})"
 
 
-# The lines on what a session does not gate: what rotates, what waits, what is never measured.
-
-
-def rotating_lines(result: SuiteResult) -> list[str]:
-    """Return a line on the cases whose times fail nothing, if the suite has some."""
-    if not (rotating := [case for case in result.measurements if not result.gates(case)]):
-        return []
-    verb = "rotates" if len(rotating) == 1 else "rotate"
-    return [
-        f"{counted(len(rotating), 'case')} {verb} over a week, and may only be red by structure and"
-        " loss: times and memory are reported"
-    ]
+# The lines on what a session does not gate: what waits, and what is never measured.
 
 
 def strict_lines(result: SuiteResult) -> list[str]:

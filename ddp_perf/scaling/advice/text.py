@@ -9,9 +9,8 @@ import yaml
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.strategy import DdpOptions, changed_options
-from ddp_perf.render.model import Table, figures, words
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.model import Note, Table, figures, words
+from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, counted, short_number, with_interval
 from ddp_perf.scaling.advice.choice import (
     DOCUMENT,
@@ -120,27 +119,23 @@ def advice_file(found: Recommendation) -> AdviceFile:
     return AdviceFile(recommendation=found, suite=suite)
 
 
-def advice_text(found: Recommendation, width: int) -> str:
-    """Return the recommendation, the candidates, what the document says, and the suite file."""
-    width = max(width, NARROWEST)
+def advice_parts(found: Recommendation) -> Iterator[Block]:
+    """Yield the recommendation, the candidates, what the document says, and the suite file."""
     goal, curve = found.goal, found.step.curve
     ranks = ", ".join(str(point.world_size) for point in curve.points)
     by = "parameters" if goal.parameters > MASSIVE else "number of GPUs"
-    lines = wrapped(
-        [
-            f"{goal.parameters:.3g} parameters, {goal.optimizer}, on"
-            f" {counted(goal.gpus, 'GPU')} of {goal.gpu_memory / _GIGA:.0f} GB;"
-            f" by {by}: {found.use.name}",
-            f"from {curve_title(curve)}, {ranks} ranks, {found.step.parameters:.3g} parameters",
-        ],
-        width,
+    yield (
+        f"{goal.parameters:.3g} parameters, {goal.optimizer}, on {counted(goal.gpus, 'GPU')} of"
+        f" {goal.gpu_memory / _GIGA:.0f} GB; by {by}: {found.use.name}"
     )
-    lines += ["", *wrapped(list(_recommended(found)), width)]
-    lines += ["", *table_lines(_table(found), width)]
-    lines += wrapped(list(_notes(found)), width)
+    yield f"from {curve_title(curve)}, {ranks} ranks, {found.step.parameters:.3g} parameters"
+    yield ""
+    yield from _recommended(found)
+    yield _table(found)
+    yield from _notes(found)
     if found.plan is not None:
-        lines += ["", suite_fragment(found, found.plan)]
-    return "\n".join(lines)
+        yield ""
+        yield Note(text=suite_fragment(found, found.plan), kind="output")
 
 
 def _recommended(found: Recommendation) -> Iterator[str]:

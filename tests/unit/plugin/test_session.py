@@ -25,7 +25,7 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
 
     project.run("-v").stdout.fnmatch_lines(
         [
-            "if nothing became slower, the probability of any REGRESSION here is 1 %"
+            "chance of any REGRESSION if no case is slower: 1 %"
             f" (of each verdict {100 * each:.3g} %)"
         ]
     )

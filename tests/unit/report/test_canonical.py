@@ -7,17 +7,15 @@ import pytest
 from ddp_perf.render.latex import table_latex
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.page import report_page
-from ddp_perf.render.tables import wrapped
 from ddp_perf.render.terminal import report_text
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.duel.report import build_duel
-from ddp_perf.report.files.exporters import performance_report, summary_csv
+from ddp_perf.report.files.exporters import summary_csv
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
 from ddp_perf.report.session_report import build_session
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.suite_notes import details
 from ddp_perf.report.work_rows import build_work
 from tests import canonical
 from tests.pages import page_text
@@ -38,8 +36,7 @@ def _in_a_project(tmp_path, monkeypatch):
 def in_terminal(name):
     if name in OTHERS:
         return report_text(OTHERS[name](), 80)
-    text, more = report_text(session(suite := suite_of(name)), 80), details(suite)
-    return "\n".join([text, "", "-v adds:", *wrapped(more, 80)]) if more else text
+    return report_text(session(suite_of(name)), 80)
 
 
 def in_markdown(name):
@@ -85,7 +82,7 @@ def test_on_the_page(name, file_regression):
 
 def test_the_report_of_text(file_regression):
     suite = canonical.red_with_cause()
-    text = performance_report([suite], report_summary([suite], complete=True))
+    text = report_text(session(suite), 80, whole=True)
     assert max(map(len, text.splitlines())) <= 80
     file_regression.check(text, extension=".txt", encoding="utf-8")
 

@@ -57,7 +57,7 @@ def test_a_link_has_latency_and_bandwidth_with_intervals():
     assert cells(link_table(result)) == [
         ["all_reduce", "4", "50", "50–50", "2", "2–2", "0%", "–", "–"]
     ]
-    assert [section.title for section in build_suite(result).sections][-1] == "links"
+    assert "links" in [section.title for section in build_suite(result).sections]
 
 
 @pytest.mark.parametrize(

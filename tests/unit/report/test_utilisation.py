@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
-from ddp_perf.report.figures import utilisation_lines as table_lines
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.report.figures import utilisation_table
 from ddp_perf.report.files.exporters import prometheus_text, summary_csv
 from ddp_perf.report.rows import report_summary
@@ -104,7 +104,7 @@ def test_the_block_of_a_case_and_the_table_have_only_what_was_read(used, lines, 
     assert lines_of(result) == lines
     assert columns <= titles
     assert not others & titles
-    assert max(map(len, table_lines(rows_of(result), 80)), default=0) <= 80
+    assert max(map(len, table_lines(utilisation_table(rows_of(result)), 80))) <= 80
 
 
 def test_each_rank_has_the_columns_of_document_002():

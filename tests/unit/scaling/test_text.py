@@ -7,10 +7,11 @@ import json
 import msgspec
 import pytest
 
+from ddp_perf.render.terminal import text_of
 from ddp_perf.render.units import to_json
 from ddp_perf.scaling.fit import parse_change
 from ddp_perf.scaling.prediction import predict_all
-from ddp_perf.scaling.text import prediction_text
+from ddp_perf.scaling.text import prediction_parts
 from tests.unit.scaling.test_prediction import STRONG, make_request, make_series
 
 SERIES = make_series()
@@ -25,7 +26,7 @@ def predictions(*series, **request):
 
 
 def text(*series, **request):
-    return prediction_text(predictions(*series, **request), 80)
+    return text_of(prediction_parts(predictions(*series, **request)), 80)
 
 
 @pytest.mark.slow

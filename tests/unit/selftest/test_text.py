@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.case import Tolerances
-from ddp_perf.selftest.curve import conclusion_of, selftest_json, selftest_text
+from ddp_perf.render.terminal import text_of
+from ddp_perf.selftest.curve import conclusion_of, selftest_json, selftest_parts
 from ddp_perf.selftest.trials import power_curve
 from ddp_perf.stats.share import share_found
 from tests.builders import make_case, make_environment
@@ -27,11 +28,11 @@ def quiet():
 
 
 def one_line(curve):
-    return " ".join(selftest_text(curve, 100).split())
+    return " ".join(text_of(selftest_parts(curve), 100).split())
 
 
 def test_the_text_of_a_machine_that_can_gate(quiet, file_regression):
-    text = selftest_text(quiet, 20)
+    text = text_of(selftest_parts(quiet), 20)
 
     assert max(map(len, text.splitlines())) <= 80
     file_regression.check(text, extension=".txt", encoding="utf-8")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ddp_perf.core.launch import RankConditions
-from ddp_perf.report.terminal.step_terms import amdahl_lines
+from ddp_perf.report.step_terms import amdahl_lines
 from tests.builders import (
     make_cases,
     make_collectives,

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Cause, Delta, Explanation, Outcome
+from ddp_perf.render.terminal import table_lines
 from ddp_perf.report.figures import SHOWN
-from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_lines
+from ddp_perf.report.step_terms import advice_lines, term_parts
 from ddp_perf.report.terminal.text import explanation_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
@@ -21,6 +22,11 @@ def result_of(probe, step_s=0.0111, **changes):
         make_measurement(TWO, [step_s, step_s], probe=probe),
     ]
     return make_result(measurements, **changes)
+
+
+def row_of(table, case):
+    (row,) = (row for row in table.rows if row[0].text == case.id)
+    return [cell.text for cell in row[1:]]
 
 
 CERTAIN = Delta(name="optimizer", before=0.001, after=0.0015, uncertainty=0.0)
@@ -37,16 +43,13 @@ WHY = Explanation(
 
 
 def test_decomposition_has_every_term_in_the_order_of_a_step():
-    table = decomposition_lines(result_of(make_probe()), 80)
+    _, table = term_parts(result_of(make_probe()))
 
-    first, second, _, one, two, _ = table
-
-    begins, ends = iter(first.replace("-", "").split()), second.split()[3:]
-    whole = [end if end in SHOWN else next(begins) + end for end in ends]
-    assert whole == list(SHOWN)
+    titles = [column.title.replace("\u00ad", "") for column in table.columns]
+    assert titles == ["ms a step", *SHOWN, "hidden"]
     terms = ["0.10", "2.00", "4.00", "0.00", "1.00", "0.00", "0.00"]
-    assert one.split()[1:] == [*terms, "0.00", "0.00"]
-    assert two.split()[1:] == [*terms, "3.00", "1.00"]
+    assert row_of(table, ONE) == [*terms, "0.00", "0.00", "–"]
+    assert row_of(table, TWO) == [*terms, "3.00", "1.00", "40%"]
 
 
 @pytest.mark.parametrize(
@@ -72,23 +75,21 @@ def test_decomposition_has_every_term_in_the_order_of_a_step():
     ],
 )
 def test_a_term_is_a_figure_only_if_it_was_seen(probe, step_s, cells, hidden):
-    lines = decomposition_lines(result_of(make_probe(**probe), step_s), 120)
+    _, table = term_parts(result_of(make_probe(**probe), step_s))
 
-    (two,) = (line for line in lines if line.startswith("ddp-ws2"))
-    found = dict(zip(SHOWN, two.split()[1:], strict=True))
+    found = dict(zip([*SHOWN, "hidden"], row_of(table, TWO), strict=True))
     assert {name: found[name] for name in cells} == cells
-    of = "(the share of the communication that costs the step nothing)"
-    assert (f"hidden: ddp-ws2 {hidden} {of}" in lines) == (hidden is not None)
+    assert found["hidden"] == (hidden or "–")
 
 
 def test_terms_of_longer_steps_than_the_timed_ones_are_not_shown():
     """A probed step takes 10.1 ms: a launch that was timed on a quieter machine has no terms."""
-    *_, usual = decomposition_lines(result_of(make_probe()), 120)
-    *rows, last = decomposition_lines(result_of(make_probe(), 0.0090), 120)
+    _, usual = term_parts(result_of(make_probe()))
+    _, table, last = term_parts(result_of(make_probe(), 0.0090))
 
-    assert usual.startswith("hidden: ")
-    assert not any(row.startswith("ddp-ws2") for row in rows)
-    assert last == (
+    assert [row[0].text for row in usual.rows] == [ONE.id, TWO.id]
+    assert [row[0].text for row in table.rows] == [ONE.id]
+    assert last.text == (
         "ddp-ws2: no terms, since they are measured on later steps, which took 10.10 ms, and the"
         " timed ones 9.00 ms"
     )
@@ -101,21 +102,22 @@ def test_launches_whose_terms_are_of_timed_steps_are_enough():
     launches = (*slower.launches[:2], *like.launches[:1])
     result = make_result([msgspec.structs.replace(like, launches=launches)])
 
-    row = decomposition_lines(result, 120)[3].split()
+    _, table = term_parts(result)
 
-    assert row[2] == "2.00"  # forward
+    assert row_of(table, TWO)[1] == "2.00"  # forward
 
 
 def test_decomposition_fits_a_narrow_terminal():
     probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
-    table = decomposition_lines(result_of(probe, 50.0), 80)
-    assert "12345" in "".join(table).replace(",", "")
-    assert max(map(len, table)) <= 80
+    _, table = term_parts(result_of(probe, 50.0))
+    lines = table_lines(table, 80)
+    assert "12345" in "".join(lines).replace(",", "")
+    assert max(map(len, lines)) <= 80
 
 
 def test_one_rank_has_no_advice_and_launches_without_a_probe_have_no_table():
     assert advice_lines(result_of(make_probe()), ONE.id) == []
-    assert decomposition_lines(result_of(None), 80) == []
+    assert [*term_parts(result_of(None))] == []
     assert advice_lines(result_of(None), TWO.id) == []
 
 

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.render.terminal import text_of
 from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
-    diagnosis_text,
+    diagnosis_parts,
     health_command,
     topology_rows,
 )
@@ -23,8 +24,8 @@ from tests.recordings import RECORDED, RecordedReader
 HOST = HostState(name="node7", cpu="Some Processor", cores=(0, 1, 2, 3, 8))
 
 
-def text_of(*arguments, **options):
-    return diagnosis_text(diagnosis(*arguments, **options), 80)
+def doctor_text(*arguments, **options):
+    return text_of(diagnosis_parts(diagnosis(*arguments, **options)), 80)
 
 
 def diagnosis(reader, runtime=RUNTIME, spoilers=(), mask=None):
@@ -55,7 +56,7 @@ def test_topology_of_recorded_bridges_matches_nvidia_smi():
 def test_the_text_of_two_gpus_in_the_order_of_ranks(file_regression):
     spoiler = Spoiler(what="it is hot", remedy="cool it")
 
-    text = text_of(RecordedReader.of("a100-pcie-bridges"), mask="2,0", spoilers=[spoiler])
+    text = doctor_text(RecordedReader.of("a100-pcie-bridges"), mask="2,0", spoilers=[spoiler])
     file_regression.check(text, extension=".txt", encoding="utf-8")
 
 
@@ -63,7 +64,7 @@ def test_the_text_of_two_gpus_in_the_order_of_ranks(file_regression):
 def test_every_recorded_machine_has_a_text_and_a_json_that_can_be_replayed(name):
     shown = diagnosis(RecordedReader.of(name))
 
-    text = diagnosis_text(shown, 120)
+    text = text_of(diagnosis_parts(shown), 120)
     again = msgspec.json.decode(to_json(shown), type=Diagnosis)
 
     assert again == shown
@@ -73,7 +74,7 @@ def test_every_recorded_machine_has_a_text_and_a_json_that_can_be_replayed(name)
 
 
 def test_missing_gpu_readings_are_dashes():
-    text = text_of(RecordedReader(make_gpu_machine("Tesla T4")))
+    text = doctor_text(RecordedReader(make_gpu_machine("Tesla T4")))
 
     row = next(line for line in text.splitlines() if line.startswith("0 "))
     assert row.split() == ["0", "Tesla", "T4", *["–"] * 8]
@@ -95,7 +96,7 @@ def test_the_health_command_has_the_largest_suite_that_fits(gpus, tests):
 
 
 def test_a_machine_that_cannot_run_the_gpu_tier_has_no_health_command():
-    assert "bench_configs/health" not in text_of(RecordedReader(GpuMachine(gpus=())))
+    assert "bench_configs/health" not in doctor_text(RecordedReader(GpuMachine(gpus=())))
 
 
 CPU_TORCH = msgspec.structs.replace(RUNTIME, cuda=None, nccl=None)

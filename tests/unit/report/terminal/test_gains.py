@@ -9,12 +9,13 @@ import pytest
 
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.page import report_page
+from ddp_perf.render.terminal import report_text, text_of
 from ddp_perf.report.directory import write_report
-from ddp_perf.report.files.exporters import performance_report, techniques_csv
+from ddp_perf.report.files.exporters import techniques_csv
+from ddp_perf.report.gains import gain_parts
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
 from ddp_perf.report.session_report import build_session
-from ddp_perf.report.terminal.step_terms import gain_lines
 from tests.builders import make_cases, make_measurement, make_probe, make_result
 from tests.reports import make_source
 
@@ -40,12 +41,17 @@ def make_compared(world_sizes=(1, 2), launches=2):
     )
 
 
-def test_the_terminal_shows_the_tables_of_the_most_ranks():
-    lines = gain_lines(make_compared(), 80)
+def test_the_tables_of_the_most_ranks_come_first():
+    lines = text_of(gain_parts(make_compared()), 80).splitlines()
 
-    assert [line for line in lines if "gains" in line] == [
-        "What each technique gains, against ddp-fp32-ws2-b64, by 2 pairs of launches:",
-        "What each technique gains, against ddp-fp32-ws2-b128, by 2 pairs of launches:",
+    assert [line for line in lines if line.startswith("against")] == [
+        f"against {base}, by 2 pairs of launches:"
+        for base in (
+            "ddp-fp32-ws2-b64",
+            "ddp-fp32-ws2-b128",
+            "none-fp32-ws1-b64",
+            "none-fp32-ws1-b128",
+        )
     ]
     row = next(line.split() for line in lines if line.startswith("bf16"))
     assert row == [
@@ -54,20 +60,19 @@ def test_the_terminal_shows_the_tables_of_the_most_ranks():
     ]
     base = next(line.split() for line in lines if line.startswith("base"))
     assert base == ["base", "1.00", "4.00", "–", "0.00323", "–"]
-    assert "2 more tables, of fewer ranks: see --ddp-report" in lines
     assert max(map(len, lines)) <= 80
 
 
 def test_a_single_launch_has_no_interval():
-    row = next(
-        line for line in gain_lines(make_compared(launches=1), 80) if line.startswith("bf16")
-    )
+    lines = text_of(gain_parts(make_compared(launches=1)), 80).splitlines()
+    row = next(line for line in lines if line.startswith("bf16"))
 
     assert row.split() == ["bf16", "2.00", "2.00", "50%", "0.00323", "50%"]
 
 
 def test_a_suite_without_techniques_has_no_lines():
-    assert gain_lines(make_result([make_measurement(c, [0.01]) for c in make_cases()]), 80) == []
+    result = make_result([make_measurement(case, [0.01]) for case in make_cases()])
+    assert [*gain_parts(result)] == []
 
 
 def test_every_file_has_the_figures_of_every_table():
@@ -100,7 +105,8 @@ def test_every_file_has_the_figures_of_every_table():
         assert text.count("2.00 [2.00, 2.00]") + text.count(r"2.00 \[2.00, 2.00\]") == 4
         assert "1 ÷ (1 − overhead reduction)" in text
         assert text.count("by 2 pairs of launches") >= 4
-    assert performance_report([result], summary).count("What each technique gains") == 2
+    assert report_text(report, 80).count("what each technique gains") == 0
+    assert report_text(report, 80, whole=True).count("what each technique gains") == 1
 
 
 def test_a_report_has_the_file_only_if_there_is_a_technique(tmp_path):

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import RankConditions, ScriptFacts
-from ddp_perf.report.terminal.unjudged import unjudged_text
+from ddp_perf.render.terminal import text_of
+from ddp_perf.report.terminal.unjudged import unjudged_parts
 from tests.builders import (
     make_cases,
     make_failure,
@@ -26,15 +27,15 @@ def two(*step_s, **changes):
     )
 
 
-def text_of(measured):
+def shown(measured):
     """Return the text of one rank beside two, whose step takes as long, 3 ms for communication."""
     probe = make_probe(exposed=0.0, unsynchronised_backward=(), communication=())
     alone = make_measurement(ALONE, [0.01, 0.01], probe=probe, script=FACTS)
-    return unjudged_text(make_result([alone, measured]), 80)
+    return text_of(unjudged_parts(make_result([alone, measured])), 80)
 
 
 def test_the_text_has_no_verdict_and_is_no_wider_than_the_terminal(file_regression):
-    text = text_of(two(0.01, 0.01))
+    text = shown(two(0.01, 0.01))
 
     assert max(map(len, text.splitlines())) <= 80
     file_regression.check(text, extension=".txt", encoding="utf-8")
@@ -75,7 +76,7 @@ BUSY = with_conditions(two(0.01, 0.01), *[RankConditions(foreign=0.4)] * 2)
     ],
 )
 def test_a_case_with_fewer_figures_has_the_reason_in_their_place(measured, sentence, other):
-    text = " ".join(text_of(measured).split())
+    text = " ".join(shown(measured).split())
 
     assert sentence in text
     assert other not in text

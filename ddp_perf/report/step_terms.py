@@ -1,8 +1,9 @@
-"""The scaling of a case in words, advice, the terms of its step, and what techniques gain."""
+"""The scaling of a case in words, advice, and the terms of its step."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 from ddp_perf.core.case import Case, curve_label
 from ddp_perf.core.decomposition import Decomposition
@@ -10,17 +11,12 @@ from ddp_perf.core.launch import RankResult, first_structure
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
-from ddp_perf.render.model import Cell, Column, Table
-from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.render.terminal import table_lines
+from ddp_perf.render.model import Cell, Column, Note, Part, Table, notes
 from ddp_perf.render.units import ABSENT, counted, milliseconds, short_names
 from ddp_perf.report.figures import (
     HIDDEN,
-    MEANING,
     MEANINGS,
     SHOWN,
-    TITLE,
-    gain_table,
     hidden_share,
     shown_step,
     term_values,
@@ -30,7 +26,6 @@ from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.laws import first_invalid_point
 from ddp_perf.scaling.prediction import amdahl_check
 from ddp_perf.session.figures import case_figures
-from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step_decomposition import typical_step
 from ddp_perf.stats.summary import utilisation_figures
@@ -112,6 +107,10 @@ def _line(advice: Advice) -> str:
     return f"- {advice.finding}. {first.upper()}{rest}{promise}"
 
 
+_HOW = (
+    "The terms are measured on steps after the timed ones. Communication costs a step the sum of"
+    f" interference and exposed. Hidden: {HIDDEN}."
+)
 # A name of SHOWN that a narrow column breaks.
 _BROKEN = {
     "forward": "for\u00adward",
@@ -123,30 +122,27 @@ _BROKEN = {
 }
 
 
-def decomposition_lines(result: SuiteResult, width: int) -> list[str]:
-    """Return a row for each probed case, in ms, what is hidden, and why terms are not shown.
-
-    There is no line if no launch was probed.
-    """
-    width, table = max(width, NARROWEST), term_table(result)
-    shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
-    hidden = [f"hidden: {', '.join(shares)} ({HIDDEN})"] if shares else []
-    notes = [note for case_id in result.summaries if (note := not_shown(result, case_id))]
-    lines = table_lines(table, width) if table.rows else []
-    return [*lines, *wrapped([*hidden, *notes], width)]
+def term_parts(result: SuiteResult) -> Iterator[Part]:
+    """Yield the table of terms, if a launch was probed, and why those of a case are not shown."""
+    table = term_table(result)
+    if table.rows:
+        yield Note(text=_HOW)
+        yield table
+    yield from notes(filter(None, (not_shown(result, case_id) for case_id in result.summaries)))
 
 
 def term_table(result: SuiteResult) -> Table:
     """Return the terms of the step of each case that was probed, in ms, in the order of SHOWN."""
-    names, hidden, rows = short_names(result.summaries), hidden_shares(result), []
+    rows = []
     for case_id in result.summaries:
         found, figures = _shown(result, case_id), case_figures(result, case_id)
         if found is None or figures is None:
             continue
         values = term_values(found, figures.step_s)
         cells = [Cell(_ms(values[name]), values[name]) for name in SHOWN]
-        share = hidden.get(names[case_id], ABSENT)
-        rows.append((Cell(case_id, case_id), *cells, Cell(share)))
+        share = hidden_share(found)
+        hidden = Cell(ABSENT if share is None else f"{share:.0%}", share)
+        rows.append((Cell(case_id, case_id), *cells, hidden))
     terms = (Column(title=_BROKEN.get(name, name), meaning=MEANINGS[name]) for name in SHOWN)
     return Table(
         label="terms of a step",
@@ -154,7 +150,7 @@ def term_table(result: SuiteResult) -> Table:
         columns=(
             Column(title="ms a step", words=True),
             *terms,
-            Column(title="hidden", meaning=HIDDEN, media="page"),
+            Column(title="hid\u00adden", meaning=HIDDEN),
         ),
         rows=tuple(rows),
     )
@@ -175,17 +171,6 @@ def not_shown(result: SuiteResult, case_id: str) -> str | None:
 def _shown(result: SuiteResult, case_id: str) -> Decomposition | None:
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
     return shown_step(rows, figures.step_s) if figures is not None else None
-
-
-def hidden_shares(result: SuiteResult) -> dict[str, str]:
-    """Return the share of its communication that a case hides, by the name of the case."""
-    names = short_names(result.summaries)
-    return {
-        names[case_id]: f"{share:.0%}"
-        for case_id in result.summaries
-        if (found := _shown(result, case_id)) is not None
-        if (share := hidden_share(found)) is not None
-    }
 
 
 def _ms(seconds: float | None) -> str:
@@ -268,23 +253,3 @@ def _limit(limit: Band) -> str:
     if limit.high > 10 * limit.low:
         return f"no limit of the speed-up below {limit.low:.3g}"
     return f"speed-up never over {limit.value:.3g} ({limit.low:.3g} to {limit.high:.3g})"
-
-
-# The terminal's tables of what each technique gains.
-
-
-def gain_lines(result: SuiteResult, width: int) -> list[str]:
-    """Return the tables of the most ranks, or no line if the suite has no technique."""
-    tables = gains_of(result)
-    if not tables:
-        return []
-    width, most = max(width, NARROWEST), max(table.ranks for table in tables)
-    names = short_names(result.measurements)
-    shown = [gain_table(table, names[table.base]) for table in tables if table.ranks == most]
-    lines = [""]
-    for table in shown:
-        lines += [*wrapped([f"{TITLE}, {table.label}:"], width), *table_lines(table, width), ""]
-    notes = [MEANING]
-    if more := len(tables) - len(shown):
-        notes.append(f"{counted(more, 'more table')}, of fewer ranks: see --ddp-report")
-    return [*lines, *wrapped(notes, width)]
