@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddp_perf.render.model import CASE, Cell, Column, Media, Table
-from ddp_perf.render.units import ABSENT, short_percent, suite_names
+from ddp_perf.render.units import ABSENT, rounded_percent, short_percent, suite_names
 from ddp_perf.report.rows import CaseRow
 
 
@@ -128,7 +128,7 @@ def ratio_cells(row: CaseRow) -> tuple[Cell, Cell, Cell]:
 
 def at_least(value: float | None) -> str:
     """Write the smallest slow-down that is found: ``≥ 5 %``."""
-    return ABSENT if value is None else f"≥ {short_percent(value)}"
+    return ABSENT if value is None else f"≥ {rounded_percent(value)}"
 
 
 def percent_text(value: float | None) -> str:

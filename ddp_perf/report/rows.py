@@ -407,7 +407,7 @@ def _headline(tested: Sequence[CaseRow]) -> str:
     number = Counter(row.status for row in tested)
     stored = sum(row.verdict == STORED for row in tested)
     texts = {
-        f"of {counted(len(tested), 'case')} failed": number[Status.RED],
+        f"of {counted(len(tested), 'case')} red": number[Status.RED],
         "undecided": number[Status.UNDECIDED] - stored,
         "stored": stored,
         "passed": number[Status.GREEN],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EXACT, metric_title
+from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import NextStep, Note, Report, Section, notes
 from ddp_perf.render.units import short_names, without_figures
@@ -141,8 +141,8 @@ def case_section(suite: SuiteResult, row: CaseRow) -> Section:
 def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
     """Yield the reason of the worst verdict, which others share it, and the causes."""
     own = [found for found in suite.findings if found.case_id == row.case]
-    if row.in_words is not None:
-        yield Note(text=row.in_words)
+    if row.in_words is not None and (row.metric != STEP_TIME.name or ", " in row.in_words):
+        yield Note(text=row.in_words)  # else the reason states as much
     title = "" if row.metric is None or not _is_judged(row) else metric_title(row.metric)
     worst = [found for found in own if found.metric == row.metric]
     reason = resolved_text(suite, worst[0]) if row.verdict == STORED else row.reason
@@ -154,13 +154,15 @@ def _reasons(suite: SuiteResult, row: CaseRow) -> Iterator[Note]:
         yield from notes(beside(finding))
     if (note := settled_note(suite, row.case)) is not None:
         yield Note(text=note)
-    for text in settled_causes(suite, row.case):
-        yield Note(text=text, kind="change")
+    settled = settled_causes(suite, row.case)
+    yield from (Note(text=text, kind="change") for text in settled)
     if (why := suite.explanations.get(row.case)) is not None:
+        # Parts that do not show a slow-down say nothing beside a line that is to blame.
+        says_nothing = settled and all(cause.kind == "unexplained" for cause in why.causes)
         first, *causes = map(str.strip, explanation_lines(why))
-        yield Note(text=first)
+        yield Note(text=first, media="page" if says_nothing else "all")
         for text in causes:
-            is_detail = text.startswith(CHANGED_TERMS)  # the cause has its term
+            is_detail = says_nothing or text.startswith(CHANGED_TERMS)  # the cause has its term
             yield Note(text=text, kind="change", media="page" if is_detail else "all")
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
-from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table
+from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table, notes
 from ddp_perf.render.units import ABSENT, counted, prefixed_number, suite_names
 from ddp_perf.work.changes import line_of
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
@@ -190,15 +190,15 @@ def build_work(report: WorkReport) -> Report:
         if row.changes or row.status is not Status.GREEN
     ]
     suites = sorted({row.suite for row in report.rows})
-    notes = [Note(text=MODELLED)] if any(row.costs for row in report.rows) else []
+    modelled = [MODELLED] if any(row.costs for row in report.rows) else []
     return Report(
         title="work of a training step, counted",
         verdict=report.status.value,
         status=report.status,
         headline=report.headline,
         table=work_table(report.rows),
-        notes=tuple(notes),
-        about=tuple(Note(text=f"suite: {suite}") for suite in suites),
+        notes=notes(modelled, media="page"),
+        about=notes(f"suite: {suite}" for suite in suites),
         sections=tuple(_section(row, name) for row, name in shown),
         legend="Counts are exact and need no quiet machine. A case is RED if its step does more"
         " than the stored one, or other work, or cannot be counted",
@@ -249,14 +249,19 @@ def _section(row: WorkRow, name: str) -> Section:
         parts=(
             Note(text=row.reason, kind="output" if failed else "sentence"),
             *edited_notes(row.lines),
-            *(Note(text=text) for text in sentences),
-            *(_change_note(change, row.lines) for change in row.changes),
+            *notes(sentences),
+            *(
+                _change_note(change, row.lines, alone=len(row.changes) == 1)
+                for change in row.changes
+            ),
         ),
     )
 
 
-def _change_note(row: ChangeRow, edited: Sequence[Site]) -> Note:
-    costs = [f"{signed_ms(cost)} ms on {key.upper()}" for key, cost in row.cost_s.items()]
+def _change_note(row: ChangeRow, edited: Sequence[Site], *, alone: bool) -> Note:
+    """Return a change with its cost; that of the only change is the cost of the case."""
+    by_key = {} if alone else row.cost_s
+    costs = [f"{signed_ms(cost)} ms on {key.upper()}" for key, cost in by_key.items()]
     text = "; modelled: ".join(
         [change_sentence(row.change), *([", ".join(costs)] if costs else [])]
     )

@@ -162,12 +162,12 @@ def model_of(counted: CountedCase, accelerator: str) -> CostModel | None:
 
 
 def cost_text(cost: WorkCost) -> str:
-    """Write a cost: ``about +0.3 ms of 61 ms on A100-SXM4-80GB (modelled)``."""
+    """Write a cost: ``modelled on A100-SXM4-80GB: about +0.3 ms a step of 61 ms``."""
     bound = "at least" if cost.at_least else "about"
     without = f", without {', '.join(cost.left_out)}" if cost.left_out else ""
     return (
-        f"{bound} {signed_ms(cost.change_s)} ms of {short_number(1e3 * cost.step_s)} ms on"
-        f" {cost.accelerator.upper()} (modelled{without})"
+        f"modelled on {cost.accelerator.upper()}: {bound} {signed_ms(cost.change_s)} ms a step of"
+        f" {short_number(1e3 * cost.step_s)} ms{without}"
     )
 
 

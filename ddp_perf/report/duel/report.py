@@ -174,8 +174,8 @@ def certainty(report: DuelReport) -> str:
     """Return the probability of a false alarm."""
     rate = short_percent(report.false_alarm_rate)
     return (
-        f"if the sides were equal, the probability of any SLOWER would be at most {rate}, and as"
-        " much of any FASTER"
+        f"if both sides were equal, at most {rate} of such duels would find any SLOWER, and as many"
+        " any FASTER"
     )
 
 
@@ -278,8 +278,8 @@ def _what_is_seen(report: DuelReport) -> str | None:
     if not seen:
         return None
     low, high = effect_text(min(seen)), effect_text(max(seen))
-    shown = low if low == high else f"{low} (the steadiest case) to {high}"
-    return f"minimum detectable slow-down, found nine times in ten: {shown}"
+    noisiest = "" if low == high else f" ({high} in the noisiest case)"
+    return f"nine in ten of such duels detect a slow-down of {low} or more{noisiest}"
 
 
 def effect_text(share: float) -> str:
@@ -328,18 +328,14 @@ def _step_lines(row: DuelRow) -> list[str]:
 
 
 def _term_lines(row: DuelRow) -> list[str]:
-    """Return the terms of the step that changed by more than chance explains, the largest first.
-
-    If a slower case has none, the largest change is named.
-    """
+    """Return the terms of the step that changed by more than chance explains, the largest first."""
     if not row.terms:
         return []
     changed = [term for term in row.terms if term.is_certain]
     if not changed and row.verdict != DuelOutcome.SLOWER.value:
         return []
     if not changed:
-        largest = max(row.terms, key=lambda term: abs(term.change))
-        return [f"no term of the step changed for certain; the largest change: {_term(largest)}"]
+        return ["no term of the step changed by more than chance explains"]
     changed.sort(key=lambda term: abs(term.change), reverse=True)
     return [f"terms of the step that changed: {', '.join(map(_term, changed))}"]
 
@@ -367,6 +363,7 @@ def _change(change: WorkChange, edited: Sequence[Site]) -> Note:
 
 def _failure(failed: SideFailure) -> Note:
     described = describe_launch_failure(failed.failure, remark=_WHOLE_IN_JSON)
+    described = described.removeprefix(f"{failed.failure.case_id}: ")  # the heading has it
     return Note(text=f"side {failed.side} failed: {described}", kind="output")
 
 
@@ -376,7 +373,7 @@ def _conditions_of(row: DuelRow) -> Iterator[str]:
         yield f"side {side}: {text}"
     seen = smallest_seen(row)
     if seen is not None and row.verdict == DuelOutcome.UNDECIDED.value:
-        yield f"a whole budget of pairs finds a slow-down of {effect_text(seen)} nine times in ten"
+        yield f"with its whole budget, nine in ten duels detect a slow-down of {effect_text(seen)}"
 
 
 def _spread(estimate: PowerEstimate) -> str:

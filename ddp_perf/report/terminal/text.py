@@ -437,12 +437,11 @@ CHANGED_TERMS = "terms that changed, ms"
 
 def explanation_lines(explanation: Explanation) -> list[str]:
     """Return the causes, one in a line, the largest first; then the terms that changed."""
-    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
-    if explanation.step_change_s > 0:
-        head = f"why ({change}):"
-    else:
-        head = f"why: unknown: the {explanation.launches} probed launches were not slower"
-        head += f" ({change})"
+    change = f"{explanation.step_change_s * 1e3:+.2f} ms"
+    head = f"by its parts, a step changed by {change}:"
+    if explanation.step_change_s <= 0:
+        launches = counted(explanation.launches, "probed launch")
+        head = f"the parts of a step do not show why: in {launches} it changed by {change}"
     return [
         head,
         *(f"  {cause_line(cause)}" for cause in explanation.causes),
@@ -454,14 +453,15 @@ def cause_line(cause: Cause) -> str:
     """Return the size of a cause, its share of the change, and its evidence."""
     return (
         f"{'likely ' if cause.likely else ''}{cause.kind} {cause.change_s * 1e3:+.2f} ms"
-        f" ({_share(cause)}): {'; '.join(cause.evidence)}"
+        f"{_share(cause)}: {'; '.join(cause.evidence)}"
     )
 
 
 def _share(cause: Cause) -> str:
     """Return the share of the change. A cause can be larger than the change, if terms shrank."""
-    shown = f"{cause.share:.0%}"
-    return shown if cause.share < 1.005 else "more than the whole change: other terms shrank"
+    if cause.share >= 1.005:
+        return " (more than the whole change, since other terms shrank)"
+    return "" if cause.share >= 0.995 else f" ({cause.share:.0%} of it)"
 
 
 def _changed(explanation: Explanation) -> list[str]:

@@ -28,7 +28,7 @@ def test_report_prints_the_verdict_and_names_the_page(results, tmp_path):
 
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "RED: 2 of 4 cases failed, 1 undecided, 1 passed",
+        "RED: 2 of 4 cases red, 1 undecided, 1 passed",
         "report: out/index.html",
     ]
     assert (tmp_path / "out" / "index.html").exists()
@@ -41,9 +41,7 @@ def test_several_files_are_one_report_of_all_their_suites(results, tmp_path):
     done = report(results, other, "-o", "out")
 
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith(
-        "RED: 4 of 8 cases failed, 2 undecided, 2 passed; the session did"
-    )
+    assert done.stdout.startswith("RED: 4 of 8 cases red, 2 undecided, 2 passed; the session did")
     plots = {path.name for path in (tmp_path / "out").glob("*_throughput.png")}
     assert plots == {"imdb_throughput.png", "quick_throughput.png"}
 

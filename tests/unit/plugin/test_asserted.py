@@ -31,11 +31,11 @@ def verdicts_of(summary):
     ("selected", "steps_s", "failed", "headline"),
     [
         ("step_time and ws2", SLOWER_ALONE, 0, "1 passed"),
-        ("step_time and ws2", BOTH_SLOWER, 1, "1 of 1 case failed"),
-        ("step_time and ws1", BOTH_SLOWER, 1, "1 of 1 case failed"),
-        ("step_time", BOTH_SLOWER, 2, "2 of 2 cases failed"),
+        ("step_time and ws2", BOTH_SLOWER, 1, "1 of 1 case red"),
+        ("step_time and ws1", BOTH_SLOWER, 1, "1 of 1 case red"),
+        ("step_time", BOTH_SLOWER, 2, "2 of 2 cases red"),
         ("structure", BOTH_SLOWER, 0, "2 passed"),
-        ("structure or (step_time and ws2)", BOTH_SLOWER, 1, "1 of 2 cases failed, 1 passed"),
+        ("structure or (step_time and ws2)", BOTH_SLOWER, 1, "1 of 2 cases red, 1 passed"),
     ],
 )
 def test_the_page_counts_the_cases_that_pytest_counts(project, selected, steps_s, failed, headline):
@@ -102,7 +102,7 @@ def test_a_case_that_fails_and_that_no_test_requests_is_named_and_leaves_the_pag
 @pytest.mark.parametrize(
     ("body", "failed", "headline"),
     [
-        ("ddp_measure(CASE).assert_verdict('step_time')", 1, "1 of 1 case failed"),
+        ("ddp_measure(CASE).assert_verdict('step_time')", 1, "1 of 1 case red"),
         ("ddp_measure(CASE).assert_verdict('structure')", 0, "1 passed"),
         ("assert ddp_measure(CASE).figures.step_s", 0, "no test asserts a verdict"),
     ],

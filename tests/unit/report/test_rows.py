@@ -54,7 +54,7 @@ def test_a_row_has_the_figures_of_its_case(summary):
     assert row.efficiency == pytest.approx(0.0100 / 0.0150)
     assert row.baseline_level_s == 0.0125
     assert (row.ratio, row.ratio_low, row.ratio_high) == (1.2, 1.15, 1.25)
-    assert row.cause == "communication +2.50 ms (100%): exposed"
+    assert row.cause == "communication +2.50 ms: exposed"
     assert row.epoch_s is None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+
 import jsonschema
 import msgspec
 import pytest
@@ -59,7 +61,7 @@ def test_the_edited_line_comes_before_the_changes(written):
 
 def test_only_costs_are_called_modelled_and_a_failure_is_shown_as_printed(written):
     files = written()
-    assert MODELLED in files["work.md"]
+    assert MODELLED in html.unescape(files[WORK_PAGE])
     assert "<pre>raised</pre>" in files["work.md"]
     green = written(make_same())
     assert "modelled" not in green[WORK_PAGE] + green["work.md"]
