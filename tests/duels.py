@@ -23,7 +23,11 @@ from tests.builders import make_case, make_environment, make_failure, make_launc
 
 MAIN = Side(name="A", spec="main", kind="revision", label="main (3f2a1c9)", commit="3f2a1c9" * 5)
 TREE = Side(
-    name="B", spec=".", kind="tree", label="the tree (9d8e7f6, changed)", commit="9d8e7f6" * 5
+    name="B",
+    spec=".",
+    kind="tree",
+    label="the working tree (9d8e7f6 with uncommitted changes)",
+    commit="9d8e7f6" * 5,
 )
 
 

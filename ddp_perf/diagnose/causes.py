@@ -285,7 +285,7 @@ def _imbalance(change: Delta, evidence: Evidence) -> Iterator[_Found]:
 
 
 def _data(change: Delta, evidence: Evidence) -> Iterator[_Found]:
-    what = f"a step waits {_ms(change.after)} for its batch; {_ms(change.before)} before"
+    what = f"the wait for a batch went from {_ms(change.before)} to {_ms(change.after)}"
     yield _Found(kind="data", change_s=change.change, evidence=(what,))
 
 

@@ -141,9 +141,9 @@ def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     if not bounds:
         return f"{metric.title}: no verdict on {cases}; {without}"
     most = max(bounds)
-    what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "not slower"
-    what += f" in {len(bounds)} of {cases} (99.5 % confidence each)"
-    return f"{metric.title}: {what}{without and '; '}{without}"
+    what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "no slow-down"
+    where = f"in the other {len(bounds)} of {cases}" if without else f"in {cases}"
+    return f"{metric.title}: {without}{without and '; '}{what} {where} (99.5 % confidence each)"
 
 
 def _matters(finding: Finding) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -182,6 +182,18 @@ WORK_COLUMNS = (
 )
 
 
+_WRITERS: tuple[tuple[str, Callable[[int], str]], ...] = (
+    ("operations", "{:,}".format),
+    ("flops", prefixed_number),
+    ("bytes", bytes_text),
+    ("host_reads", "{:,}".format),
+    ("collectives", "{:,}".format),
+    ("collective_bytes", bytes_text),
+    ("allocations", "{:,}".format),
+    ("peak", bytes_text),
+)
+
+
 def build_work(report: WorkReport) -> Report:
     """Return what a person reads of counted work."""
     shown = [
@@ -212,7 +224,7 @@ def work_table(rows: Sequence[WorkRow]) -> Table:
     cells = []
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = Cell(row.verdict, row.verdict, row.status)
-        cells.append((Cell(name, name), verdict, *_totals(row.after)))
+        cells.append((Cell(name, name), verdict, *_totals(row.before, row.after)))
     return Table(
         label="counts of each case", of_cases=True, columns=WORK_COLUMNS, rows=tuple(cells)
     )
@@ -222,19 +234,15 @@ def _names(rows: Sequence[WorkRow]) -> list[str]:
     return suite_names([(row.suite, row.case) for row in rows])
 
 
-def _totals(figures: StepFigures | None) -> list[Cell]:
-    if figures is None:
-        return [Cell(ABSENT)] * (len(WORK_COLUMNS) - 2)
-    return [
-        Cell(f"{figures.operations:,}", figures.operations),
-        Cell(prefixed_number(figures.flops), figures.flops),
-        Cell(bytes_text(figures.bytes), figures.bytes),
-        Cell(f"{figures.host_reads:,}", figures.host_reads),
-        Cell(f"{figures.collectives:,}", figures.collectives),
-        Cell(bytes_text(figures.collective_bytes), figures.collective_bytes),
-        Cell(f"{figures.allocations:,}", figures.allocations),
-        Cell(bytes_text(figures.peak), figures.peak),
-    ]
+def _totals(before: StepFigures | None, after: StepFigures | None) -> list[Cell]:
+    """Return the figures of a step, with what they were before where that differs."""
+    if after is None:
+        return [Cell(ABSENT)] * len(_WRITERS)
+    return [_total(write, getattr(before or after, n), getattr(after, n)) for n, write in _WRITERS]
+
+
+def _total(write: Callable[[int], str], before: int, after: int) -> Cell:
+    return Cell(write(after) if before == after else f"{write(before)} → {write(after)}", after)
 
 
 def _section(row: WorkRow, name: str) -> Section:

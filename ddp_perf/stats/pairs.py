@@ -316,7 +316,9 @@ def _reason(look: PairedLook, outcome: DuelOutcome, plan: PairedPlan) -> str:
         return f"B takes {change} in {counted}"
     if look.difference is None:
         return f"{counted} {'are' if look.pairs > 1 else 'is'} too few to show a difference"
-    return f"{counted} show neither a difference nor that it is within {within}"
+    ends = (look.mean - look.difference, look.mean + look.difference)
+    low, high = (f"{100 * (_ratio(end) - 1):+.0f} %" for end in ends)
+    return f"{counted} do not decide: the change is between {low} and {high}"
 
 
 # The probability that the best of several settings is the best, from paired launches.

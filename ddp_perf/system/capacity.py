@@ -110,7 +110,7 @@ def tier_of(machine: GpuMachine, *, meant: str) -> Tier:
     if machine.problem is None:
         return "cpu"
     raise GpuError(
-        f"the GPUs cannot be read (NVML: {machine.problem}): mend the driver, or state {meant} if"
+        f"the GPUs cannot be read (NVML: {machine.problem}): fix the driver, or state {meant} if"
         " the CPU tier is meant"
     )
 

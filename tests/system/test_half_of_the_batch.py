@@ -109,7 +109,7 @@ def test_a_loss_that_is_nan_is_red_without_any_baseline(project):
     result.assert_outcomes(failed=2)
     assert found[TWO, "loss"]["outcome"] == "REGRESSION"
     assert found[TWO, "loss"]["reason"] == (
-        "the loss of step 1 is NaN or infinite on rank 0; mend it, or set tolerances: {loss: null}"
+        "the loss of step 1 is NaN or infinite on rank 0; fix it, or set tolerances: {loss: null}"
         " in the suite file"
     )
 

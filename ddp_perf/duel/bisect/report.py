@@ -11,7 +11,17 @@ from ddp_perf.duel.bisect.commits import Commit
 from ddp_perf.duel.bisect.culprit import ONLY
 from ddp_perf.duel.bisect.result import AskedCommit, BisectResult, CommitCulprit
 from ddp_perf.duel.bisect.search import Level
-from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Section, Status, Table
+from ddp_perf.render.model import (
+    Cell,
+    Column,
+    NextStep,
+    Note,
+    Report,
+    Section,
+    Status,
+    Table,
+    notes,
+)
 from ddp_perf.render.units import (
     ABSENT,
     change_range,
@@ -35,7 +45,7 @@ def build_bisect(result: BisectResult) -> Report:
         about=(Note(text=f"{result.case_id}: {_question(result)}"),),
         headline=_answer(result),
         table=Table(label=f"what each {what} shows", columns=_columns(what), rows=_rows(result)),
-        notes=tuple(Note(text=text) for text in _notes(result)),
+        notes=notes(_notes(result)),
         sections=tuple(
             _difference(one)
             for one in result.culprits

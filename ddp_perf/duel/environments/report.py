@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ddp_perf.core.metric import metric_title
 from ddp_perf.duel.environments.probes import EnvironmentCulprit, Probe, ProbeEffect
 from ddp_perf.duel.environments.run import EnvironmentSearch
-from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Status, Table
+from ddp_perf.render.model import Cell, Column, NextStep, Note, Report, Status, Table, notes
 from ddp_perf.render.units import ABSENT, change_range, counted, percent_change, short_percent
 
 _WIDEST = 60  # columns of the names in a row
@@ -30,7 +30,7 @@ def build_environments(result: EnvironmentSearch) -> Report:
         title="what makes B slower",
         verdict=_verdict(result),
         status=Status.GREEN if found else Status.UNDECIDED,
-        about=tuple(Note(text=text) for text in _compared(result)),
+        about=notes(_compared(result)),
         headline=" ".join(map(_blame, search.culprits)) or _nothing(result),
         table=Table(label="probes", columns=_COLUMNS, rows=_rows(search.probes)),
         notes=(Note(text=_rest(result)),) if search.culprits else (),

@@ -222,9 +222,9 @@ def parse_side(text: str, name: SideName, root: Path) -> Side:
 def _tree(name: SideName, root: Path) -> Side:
     head = head_of(root)
     if head is None:
-        return Side(name=name, spec=".", kind="tree", label="the tree")
-    changes = ", with changes" if head.changed else ""
-    label = f"the tree ({head.commit[:_SHORT]}{changes})"
+        return Side(name=name, spec=".", kind="tree", label="the working tree")
+    changes = " with uncommitted changes" if head.changed else ""
+    label = f"the working tree ({head.commit[:_SHORT]}{changes})"
     return Side(
         name=name, spec=".", kind="tree", label=label, commit=head.commit, changed=head.changed
     )

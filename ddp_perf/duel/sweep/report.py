@@ -8,7 +8,7 @@ import yaml
 
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.sweep.halving import SettingResult, SweepResult
-from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table
+from ddp_perf.render.model import Cell, Column, Note, Report, Section, Status, Table, notes
 from ddp_perf.render.units import (
     ABSENT,
     change_range,
@@ -47,7 +47,7 @@ def build_sweep(result: SweepResult) -> Report:
             columns=_COLUMNS,
             rows=tuple(tuple(map(Cell, row)) for row in _rows(result)),
         ),
-        notes=tuple(Note(text=text) for text in _notes(result)),
+        notes=notes(_notes(result)),
         sections=() if best is None else (_lines(result, best),),
         option="--json",
     )

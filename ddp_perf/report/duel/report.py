@@ -29,7 +29,7 @@ from ddp_perf.duel.values import (
     SideFailure,
     SideName,
 )
-from ddp_perf.render.model import CASE, Cell, Column, Note, Plot, Report, Section, Table
+from ddp_perf.render.model import CASE, Cell, Column, Note, Plot, Report, Section, Table, notes
 from ddp_perf.render.units import (
     ABSENT,
     counted,
@@ -98,7 +98,7 @@ def build_duel(duel: Duel) -> Report:
             f"{report.headline}; {pairs} of launches in {describe_duration(report.wall_s)}, from"
             f" {report.began[:16].replace('T', ' ')} UTC"
         ),
-        about=tuple(Note(text=text) for text in _compared(report)),
+        about=notes(_compared(report)),
         ended=report.ended,
         table=Table(
             label="the verdicts on each case",
@@ -106,7 +106,7 @@ def build_duel(duel: Duel) -> Report:
             columns=DUEL_COLUMNS,
             rows=_rows(report),
         ),
-        notes=tuple(Note(text=text) for text in _notes(report)),
+        notes=notes(_notes(report)),
         sections=(*sections, *_environments(report)),
         certainty=certainty(report),
         next=report.next,
@@ -173,10 +173,7 @@ def _notes(report: DuelReport) -> Iterator[str]:
 def certainty(report: DuelReport) -> str:
     """Return the probability of a false alarm."""
     rate = short_percent(report.false_alarm_rate)
-    return (
-        f"if both sides were equal, at most {rate} of such duels would find any SLOWER, and as many"
-        " any FASTER"
-    )
+    return f"chance of any false SLOWER in this duel: at most {rate}; of any false FASTER: the same"
 
 
 # A case of a duel: its reasons, its causes and, on the page, all of its figures.
@@ -193,11 +190,11 @@ def _case(case: CaseDuel, row: DuelRow, report: DuelReport) -> Section:
         status=row.status,
         parts=(
             *map(_failure, row.failures),
-            *(Note(text=text) for text in _reasons(row)),
+            *notes(_reasons(row)),
             *differences,
             *unknown,
             *(_change(change, row.lines) for change in row.work or ()),
-            *(Note(text=text) for text in [*_step_lines(row), *_conditions_of(row)]),
+            *notes([*_step_lines(row), *_conditions_of(row)]),
             *(Note(text=_spread(estimate), media="page") for estimate in row.power),
             *([Plot(functools.partial(_charts, case, row))] if case.pairs else []),
             *([_all_figures(row)] if row.metrics else []),
@@ -279,7 +276,7 @@ def _what_is_seen(report: DuelReport) -> str | None:
         return None
     low, high = effect_text(min(seen)), effect_text(max(seen))
     noisiest = "" if low == high else f" ({high} in the noisiest case)"
-    return f"nine in ten of such duels detect a slow-down of {low} or more{noisiest}"
+    return f"a real slow-down of {low} is found nine times in ten{noisiest}"
 
 
 def effect_text(share: float) -> str:
@@ -318,7 +315,7 @@ def _differences(row: DuelRow) -> list[Note]:
         texts.append(f"structure: {row.structure}")
     if row.uncounted is not None:
         texts.append(f"the work was not counted: {row.uncounted}")
-    return [*edited_notes(row.lines), *(Note(text=text) for text in texts)]
+    return [*edited_notes(row.lines), *notes(texts)]
 
 
 def _step_lines(row: DuelRow) -> list[str]:
@@ -335,7 +332,7 @@ def _term_lines(row: DuelRow) -> list[str]:
     if not changed and row.verdict != DuelOutcome.SLOWER.value:
         return []
     if not changed:
-        return ["no term of the step changed by more than chance explains"]
+        return ["the parts of the step (data, forward, …) do not show where its time went"]
     changed.sort(key=lambda term: abs(term.change), reverse=True)
     return [f"terms of the step that changed: {', '.join(map(_term, changed))}"]
 
@@ -373,7 +370,7 @@ def _conditions_of(row: DuelRow) -> Iterator[str]:
         yield f"side {side}: {text}"
     seen = smallest_seen(row)
     if seen is not None and row.verdict == DuelOutcome.UNDECIDED.value:
-        yield f"with its whole budget, nine in ten duels detect a slow-down of {effect_text(seen)}"
+        yield f"all pairs of the budget would find {effect_text(seen)} nine times in ten"
 
 
 def _spread(estimate: PowerEstimate) -> str:
@@ -445,7 +442,7 @@ def _environments(report: DuelReport) -> Iterator[Section]:
                 else "the environments: no difference is known"
             ),
             parts=(
-                *(Note(text=text) for text in report.differences),
+                *notes(report.differences),
                 *(table for table in tables if table.rows),
             ),
             media="wide" if len(report.differences) > _MOST_DIFFERENCES else "page",

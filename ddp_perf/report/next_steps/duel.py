@@ -177,7 +177,7 @@ def _compare_left_out(duel: Duel) -> str:
 DUEL: tuple[Rule[Duel], ...] = (
     (
         _failed,
-        "mend what fails, and compare that case again",
+        "fix what fails, and compare that case again",
         lambda duel: _again(duel, _failed(duel)[0].id),
     ),
     (_is_shown_by_diff, "see what changed", _diff),

@@ -187,7 +187,7 @@ FAILED: tuple[Rule[SuiteResult], ...] = (
     ),
     (
         _failed,
-        "mend what failed, and measure that case alone",
+        "fix what failed, and measure that case alone",
         lambda one: _alone(one, _failed(one)[0]),
     ),
 )
@@ -205,7 +205,7 @@ VERDICT: tuple[Rule[Found], ...] = (
     ),
     (
         lambda one: one.cause == "other work" and one.has(Outcome.NO_BASELINE),
-        "see what the step does more, and mend it or accept it there",
+        "see what the step does more, and fix it or accept it there",
         "pytest -m work",
     ),
     (
@@ -218,10 +218,10 @@ VERDICT: tuple[Rule[Found], ...] = (
         "store it again when the machine is quiet",
         Found.store_again,
     ),
-    (Found.is_refused, "mend what prevented storing it, and store it again", Found.store_again),
+    (Found.is_refused, "fix what prevented storing it, and store it again", Found.store_again),
     (_has(Outcome.NO_BASELINE), "store what has no baseline yet", _store),
     (Found.is_other_work, rules.IF_INTENDED, Found.accept_work),
-    (Found.has_bad_loss, "mend the loss, and measure it again", "{0.alone}"),
+    (Found.has_bad_loss, "fix the loss, and measure it again", "{0.alone}"),
     (
         lambda one: one.was_settled() and one.settled.culprit,
         "see the commit that made it slower",

@@ -47,7 +47,7 @@ _SAVE, _ACCEPT = _count(rules.SAVE), _count(rules.ACCEPT)
 WORK: tuple[rules.Rule[Counted], ...] = (
     (
         lambda about: any(case.failure is not None for case in about.cases),
-        "mend the cases that could not be counted",
+        "fix the cases that could not be counted",
         _count(),
     ),
     (_has(Outcome.REGRESSION, Outcome.UNDECIDED), rules.IF_INTENDED, _ACCEPT),

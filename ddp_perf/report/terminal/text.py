@@ -251,7 +251,7 @@ def describe_known(known: Known) -> str:
     if known.state == "grown":
         size = "" if entry.ratio is None else f", as {percent_change(entry.ratio)}"
         grown = "it is another one" if entry.ratio is None else "it has grown beyond that"
-        return f"{text}{size}; {grown}: mend it, or acknowledge it again with ddp-perf baseline ack"
+        return f"{text}{size}; {grown}: fix it, or acknowledge it again with ddp-perf baseline ack"
     if known.state == "expired":
         return f"{text}; the acknowledgement ended on {entry.until}"
     remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"
@@ -413,7 +413,7 @@ def _of_clocks(measurement: Measurement) -> list[str]:
 def false_alarm_line(rate: float, alpha: float) -> str:
     """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
     return (
-        f"chance of any REGRESSION if no case is slower: {short_percent(rate)}"
+        f"chance of any false REGRESSION in a session: {short_percent(rate)}"
         f" (of each verdict {short_percent(alpha)})"
     )
 
@@ -438,7 +438,7 @@ CHANGED_TERMS = "terms that changed, ms"
 def explanation_lines(explanation: Explanation) -> list[str]:
     """Return the causes, one in a line, the largest first; then the terms that changed."""
     change = f"{explanation.step_change_s * 1e3:+.2f} ms"
-    head = f"by its parts, a step changed by {change}:"
+    head = f"where the {change} of a step went:"
     if explanation.step_change_s <= 0:
         launches = counted(explanation.launches, "probed launch")
         head = f"the parts of a step do not show why: in {launches} it changed by {change}"
@@ -526,7 +526,7 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
         return
     if settled.pairs and is_green:  # else the reason of the verdict states it
         yield (
-            f"settled by {counted(settled.pairs, 'pair')} of launches with the code of"
+            f"settled by {counted(settled.pairs, 'pair')} of launches side by side with"
             f" {settled.label} in {describe_duration(settled.seconds)}"
         )
     elif settled.as_before:

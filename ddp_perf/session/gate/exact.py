@@ -244,7 +244,7 @@ UNSEEDED = (
     " tolerances: {loss: null}"
 )
 
-_MEND = "mend it, or set tolerances: {loss: null} in the suite file"
+_MEND = "fix it, or set tolerances: {loss: null} in the suite file"
 
 # A step is stored if its launches agree far better than a session must agree with them: another
 # processor rounds otherwise than two launches with other last bits (docs/correctness.md).

@@ -231,7 +231,7 @@ def _stored(baseline: Baseline, case_id: str) -> Sequence[Session]:
 # are, and a step over many nodes takes as long as on the slowest one.
 _TOLERANCE_SHARE = 0.5
 _LEFT = 0.5  # of a slow-down, at most, where a node is mended
-_REMEDY = "Leave such a node out of the cluster file, or drain it, until it is mended"
+_REMEDY = "Leave such a node out of the cluster file, or drain it, until it is fixed"
 
 
 class _Visit(msgspec.Struct, frozen=True, kw_only=True):
@@ -470,7 +470,7 @@ def _describe(node: NodeFinding, others: int) -> str:
     if node.is_suspect:
         text += "; slow for the first time: BAD NODE if its next session confirms it"
     if not is_compared:
-        text += f"; {LEAST_NODES} nodes or more show whether it is mended"
+        text += f"; {LEAST_NODES} nodes or more show whether it is fixed"
     return text if node.disturbance is None else f"{text}: {node.disturbance}"
 
 

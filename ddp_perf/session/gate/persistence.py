@@ -26,7 +26,7 @@ from ddp_perf.stats.rule.comparison import sessions_to_confirm
 _MAY_BE_AS_SLOW = (Outcome.PASS, *OPEN)
 _LEFT = 1 / 3
 _REMEDIES = (
-    'mend it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
+    'fix it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
     " (ddp-perf baseline ack)"
 )
 _MAY_MEND = (Outcome.PASS, Outcome.UNDECIDED)
@@ -63,7 +63,7 @@ def _persisting(
     if red and verdict.outcome is Outcome.REGRESSION:
         return _red(finding, f"{verdict.reason}. It has been {since}; {_REMEDIES}")
     if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(finding, history):
-        mend = f"{since}, and not shown to be mended; {_REMEDIES}"
+        mend = f"{since}, and not shown to be fixed; {_REMEDIES}"
         return _red(finding, f"{mend}. This session: {verdict.reason}")
     if not red and verdict.chance is not None:
         many = 1 + _apart(history, date, host)

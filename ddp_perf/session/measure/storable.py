@@ -137,7 +137,7 @@ def _cases_of_other_work(
     found = {case.id: other_work(case) for case in beginning if case.trains}
     return {
         case_id: Refused(
-            reason=f"{why}; mend it, or if it is intended, accept the counts first: pytest -m work"
+            reason=f"{why}; fix it, or if it is intended, accept the counts first: pytest -m work"
             ' --save-baseline=accept --ddp-reason "…"',
             cause="other work",
         )

@@ -254,7 +254,7 @@ def test_the_causes_are_the_commit_what_the_code_does_otherwise_and_the_explanat
     assert lines == [
         'commit 555555555555 "Fuse the loss" by A (98 %): +20.0 % (10.0 to 30.0 %)',
         "2 more calls",
-        "by its parts, a step changed by +2.00 ms:",
+        "where the +2.00 ms of a step went:",
         "data +2.00 ms: late",
     ]
     text = report_text(build_suite(found), 80)
@@ -294,11 +294,11 @@ def test_an_improvement_a_drift_and_an_acknowledgement_that_is_over_are_notes():
         ({"unchanged": True, "machine": ("host a → b",)}, "those of L; the machine: host a → b"),
         (
             {"pairs": 8, "seconds": 60.0},
-            "settled by 8 pairs of launches with the code of L in 60 s",
+            "settled by 8 pairs of launches side by side with L in 60 s",
         ),
         (
             {"pairs": 8, "seconds": 60.0, "problem": "ended"},
-            "8 pairs of launches with the code of L in 60 s; ended",
+            "8 pairs of launches side by side with L in 60 s; ended",
         ),
         ({"problem": "no time"}, "not settled: no time"),
     ],

@@ -76,7 +76,7 @@ def test_a_slow_node_is_named_each_day_with_its_first_day_and_the_code_is_green(
     assert finding.verdict.reason.startswith("node n5 is 3.7 % ")  # it was 0.2 % faster before
     assert finding.verdict.reason.endswith(
         "slower than the 7 others, since 2026-01-11 (10 sessions)."
-        " Leave such a node out of the cluster file, or drain it, until it is mended"
+        " Leave such a node out of the cluster file, or drain it, until it is fixed"
     )
     assert "Over 7 nodes, without n5" in one.finding(TWO.id, "step_time").verdict.reason
 
@@ -286,7 +286,7 @@ def test_a_slow_node_stays_red_beside_one_or_two_others_and_is_no_evidence_of_th
     for one in few:
         finding = one.finding(TWO.id, "nodes")
         assert finding.verdict.outcome is Outcome.BAD_NODE
-        assert "4 nodes or more show whether it is mended" in finding.verdict.reason
+        assert "4 nodes or more show whether it is fixed" in finding.verdict.reason
         assert bad_nodes(one) == {"n5"}
         assert not of_code(one) & RED
         assert "Over 2 nodes, without n5" in one.finding(TWO.id, "step_time").verdict.reason

@@ -166,7 +166,7 @@ def test_a_loss_that_is_not_finite_stays_red_if_it_is_accepted(machine, stored):
 
     found = result.finding(ONE.id, "loss")
     assert found.verdict.outcome is Outcome.REGRESSION
-    assert "mend it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
+    assert "fix it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
     assert "takes it over" not in found.verdict.reason
     assert not result.is_resolved(found)
     assert "is NaN or infinite" in result.saved[ONE.id].without["loss"]

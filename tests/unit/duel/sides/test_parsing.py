@@ -26,14 +26,18 @@ def test_the_tree_is_labelled_with_its_commit_and_whether_it_has_changes(project
     changed = parse_side(".", "B", project.path)
 
     short = project.first[:7]
-    assert (clean.kind, clean.commit, clean.label) == ("tree", project.first, f"the tree ({short})")
-    assert changed.label == f"the tree ({short}, with changes)"
+    assert (clean.kind, clean.commit, clean.label) == (
+        "tree",
+        project.first,
+        f"the working tree ({short})",
+    )
+    assert changed.label == f"the working tree ({short} with uncommitted changes)"
     assert (clean.changed, changed.changed) == (False, True)
 
 
 def test_the_tree_needs_no_git(tmp_path):
     side = parse_side(".", "B", tmp_path)
-    assert (side.label, side.commit) == ("the tree", None)
+    assert (side.label, side.commit) == ("the working tree", None)
 
 
 @pytest.mark.parametrize("spec", ["main", "v1", "HEAD~0", "main@{0}", ":/first", "heads/main"])

@@ -124,7 +124,7 @@ def test_one_rank_has_no_advice_and_launches_without_a_probe_have_no_table():
 def test_a_cause_larger_than_the_change_is_explained_instead_of_a_share():
     larger = msgspec.structs.replace(WHY.causes[0], share=1.17)
     head, line = explanation_lines(msgspec.structs.replace(WHY, causes=(larger,)))
-    assert head == "by its parts, a step changed by +6.40 ms:"
+    assert head == "where the +6.40 ms of a step went:"
     assert line == (
         "  more communication +6.10 ms (more than the whole change, since other terms shrank):"
         " this; that"

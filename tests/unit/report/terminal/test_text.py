@@ -91,7 +91,7 @@ def test_a_finding_has_its_figures_its_reason_and_what_changed(outcome, changes,
     [
         ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
         ("expired", '"new kernel, see #12"; the acknowledgement ended on 2026-12-31'),
-        ("grown", "; it is another one: mend it, or acknowledge it again with ddp-perf"),
+        ("grown", "; it is another one: fix it, or acknowledge it again with ddp-perf"),
         ("over", "until 2026-12-31; the regression is over: ddp-perf baseline ack with a past"),
     ],
 )

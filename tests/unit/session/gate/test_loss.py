@@ -95,7 +95,7 @@ def test_a_loss_that_is_not_finite_is_a_regression_whatever_is_stored(stored):
 
     assert verdict.outcome is Outcome.REGRESSION
     assert verdict.reason == (
-        "the loss of step 4 is NaN or infinite on rank 1; mend it, or set tolerances: {loss: null}"
+        "the loss of step 4 is NaN or infinite on rank 1; fix it, or set tolerances: {loss: null}"
         " in the suite file"
     )
 

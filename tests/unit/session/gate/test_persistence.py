@@ -26,7 +26,7 @@ ALPHA = 0.001  # three suspect sessions in a row at 1 % each
 SLOWER = 1.05  # the step time of a stored session that was off the level
 TOLERANCE = 0.02
 REMEDIES = (
-    'mend it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
+    'fix it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
     " (ddp-perf baseline ack)"
 )
 SUSPECT = Verdict(
@@ -144,7 +144,7 @@ def test_a_case_that_is_red_stays_red_while_sessions_are_undecided(before, outco
     assert verdict.outcome is Outcome.REGRESSION
     since = at(24 * before.index("R"))[:10]
     assert verdict.reason == (
-        f"slower since {since}, and not shown to be mended; {REMEDIES}. This session: undecided"
+        f"slower since {since}, and not shown to be fixed; {REMEDIES}. This session: undecided"
     )
 
 

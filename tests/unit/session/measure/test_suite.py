@@ -340,7 +340,7 @@ def test_code_that_does_other_work_begins_no_level_unless_it_is_accepted(session
     assert (session.stored(TWO) is not None) is kept
     if not kept:
         why = result.not_saved[TWO.id]
-        assert why.reason.startswith("the file has other counts: +839 operations; mend it, or if")
+        assert why.reason.startswith("the file has other counts: +839 operations; fix it, or if")
         assert "pytest -m work --save-baseline=accept --ddp-reason" in why.reason
         assert not why.is_open
         assert TWO.id not in session.store.load_structures("quick")
