@@ -18,6 +18,7 @@ from ddp_perf.cli.command import (
     budget_seconds,
     print_result,
     raise_terminated,
+    tell_resumed,
     write_line,
 )
 from ddp_perf.core.case import Case
@@ -32,7 +33,7 @@ from ddp_perf.duel.bisect.opening import (
 )
 from ddp_perf.duel.bisect.report import build_bisect
 from ddp_perf.duel.bisect.result import BisectResult
-from ddp_perf.duel.bisect.search import BisectLog, open_log
+from ddp_perf.duel.bisect.search import CommitLaunch, open_log
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.environments.report import build_environments
 from ddp_perf.duel.environments.run import (
@@ -50,6 +51,7 @@ from ddp_perf.session.measure.environment import check_runtime, describe_environ
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.ledger import Ledger
 
 # ``ddp-perf bisect --good-env A --bad-env B``: the package or variable that is to blame.
 
@@ -86,10 +88,7 @@ def bisect_environments(
             machine=f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}",
         )
         stack.enter_context(contextlib.closing(run.log))
-        if run.log.probes:
-            write_line(f"goes on after {counted(len(run.log.probes), 'probe')} of {run.log.path}")
-        elif run.log.changed:
-            write_line(f"begins anew, since conditions have changed: {', '.join(run.log.changed)}")
+        tell_resumed(run.log, "probe")
         ended = _measure(run, budget_s)
         result = run.result()
     print_result(result, [build_environments(result)], as_json=as_json)
@@ -277,15 +276,12 @@ class _Search:
         check_runtime(turn.case.tier, runtime, self._capacity.machine)
         return turn
 
-    def _open_log(self, turn: CommitTurn) -> BisectLog:
+    def _open_log(self, turn: CommitTurn) -> Ledger[CommitLaunch]:
         tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
         log = open_log(
             self._line,
             self._case,
             describe_environment(self._capacity, tier, runtime, Path.cwd()),
         )
-        if log.launches:
-            write_line(f"goes on after {counted(len(log.launches), 'launch')} of {log.path}")
-        elif log.changed:
-            write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
+        tell_resumed(log, "launch")
         return log

@@ -37,10 +37,10 @@ from ddp_perf.selftest.curve import (
     selftest_parts,
 )
 from ddp_perf.selftest.trials import (
-    SelftestLog,
     SelftestRequest,
-    conditions_of,
+    TimedLaunch,
     launches_for,
+    open_ledger,
     power_curve,
     run_selftest,
 )
@@ -52,6 +52,7 @@ from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.ledger import Ledger
 
 _CONFIGS = Path("bench_configs")
 _EXIT_CODES = {
@@ -103,7 +104,7 @@ def selftest(
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
     log, environment, ended = _measure(request, capacity, budget_s, output)
-    curve = power_curve(request, log.launches, environment)
+    curve = power_curve(request, log.entries, environment)
     show(selftest_parts(curve))
     typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
     if ended is None:
@@ -182,7 +183,7 @@ def _request(cases: Sequence[Case], launches: int | None) -> SelftestRequest:
 
 def _measure(
     request: SelftestRequest, capacity: Capacity, budget_s: float, output: Path
-) -> tuple[SelftestLog, Environment, tuple[str, int] | None]:
+) -> tuple[Ledger[TimedLaunch], Environment, tuple[str, int] | None]:
     """Add launches to the log in ``output`` for ``budget_s`` seconds.
 
     Return the log, this machine's environment, and why the measurement ended early with the exit
@@ -199,7 +200,7 @@ def _measure(
             runtime = launcher.runtime(case)
             check_runtime(case.tier, runtime, capacity.machine)
             environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
-            log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
+            log = open_ledger(output / "launches.jsonl", case, environment)
             stack.enter_context(contextlib.closing(log))
         except TerminatedError:
             write_line("ended by SIGTERM before a launch")
@@ -208,7 +209,7 @@ def _measure(
 
 
 def _launch(
-    request: SelftestRequest, log: SelftestLog, launcher: Launcher, progress: BudgetProgress
+    request: SelftestRequest, log: Ledger[TimedLaunch], launcher: Launcher, progress: BudgetProgress
 ) -> tuple[str, int] | None:
     """Return why the launches ended early, and the exit code of that; None if they did not."""
     go_on = "run the same command again to continue"
@@ -219,7 +220,7 @@ def _launch(
     except KeyboardInterrupt:
         return f"interrupted; {go_on}", ExitCode.INTERRUPTED
     except TerminatedError:
-        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", ExitCode.TERMINATED
+        return f"ended by SIGTERM at launch {1 + len(log.entries)}; {go_on}", ExitCode.TERMINATED
     if failure is not None:
         return describe_launch_failure(failure), ExitCode.UNDECIDED
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import itertools
 import random
@@ -15,16 +14,14 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.core.baseline import Session
-from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.injection import Injection, parse_injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
 from ddp_perf.core.verdict import FALSE_ALARM_RATE, Outcome
-from ddp_perf.errors import ResultsError
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.render.units import field_changes
 from ddp_perf.selftest.curve import (
     LEAST_TRIALS,
     FalseAlarms,
@@ -37,14 +34,12 @@ from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
 from ddp_perf.stats.rule.comparison import JudgeOptions
 from ddp_perf.stats.share import share_found
 from ddp_perf.stats.summary import as_session, summarise
-from ddp_perf.system.files import VersionedJson
+from ddp_perf.system.ledger import Conditions, Ledger
 
 # ``launches.jsonl``: the launches of a self-test, written one by one for a later run.
 
 
-SCHEMA_VERSION = 1
 _REMEDY = "give another --output, or delete the file"
-Conditions = dict[str, Scalar | None]
 
 
 class TimedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,23 +49,6 @@ class TimedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     started: str  # ISO 8601, UTC
     wall_s: float  # including the start and the end of its ranks
     summary: LaunchSummary
-
-
-class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line: the conditions that all launches of the file have in common."""
-
-    schema_version: int = SCHEMA_VERSION
-    conditions: Conditions
-
-
-_HEADER = VersionedJson(
-    schema=_Header,
-    version=SCHEMA_VERSION,
-    kind="a self-test's log",
-    error=ResultsError,
-    remedy=_REMEDY,
-)
-_LAUNCH = msgspec.json.Decoder(TimedLaunch)
 
 
 def conditions_of(case: Case, environment: Environment) -> Conditions:
@@ -84,76 +62,9 @@ def conditions_of(case: Case, environment: Environment) -> Conditions:
     }
 
 
-class SelftestLog:
-    """The file, open for further launches: a header, then one line per launch."""
-
-    def __init__(self, path: Path, conditions: Conditions) -> None:
-        """Read the launches of the file, or begin it.
-
-        An incomplete last line, from a process that was killed, is dropped. Raises ResultsError
-        for any other broken line, for other conditions, or for a path that cannot be written.
-        """
-        self.path = path
-        self.launches: list[TimedLaunch] = []
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
-        except OSError as error:
-            raise ResultsError(
-                f"{path}: cannot be written: {error.strerror}; give another --output"
-            ) from None
-        try:
-            self._load(conditions)
-        except BaseException:
-            self.close()
-            raise
-
-    def append(self, launch: TimedLaunch) -> None:
-        """Append a launch. Raises ResultsError if it cannot be written; the others are kept."""
-        self._write(msgspec.json.encode(launch))
-        self.launches.append(launch)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the error was raised at the write
-            self._file.close()
-
-    def _load(self, conditions: Conditions) -> None:
-        self._file.seek(0)
-        data = self._file.read()
-        whole, _, torn = data.rpartition(b"\n")
-        header = msgspec.json.encode(_Header(conditions=conditions))
-        if header.startswith(data):  # new, or killed at the first line
-            self._file.truncate(0)
-            self._write(header)
-            return
-        first, *rest = whole.split(b"\n")
-        self._check(first, conditions)
-        self.launches = [self._decoded(line, number) for number, line in enumerate(rest, start=2)]
-        self._file.truncate(len(data) - len(torn))
-
-    def _check(self, line: bytes, conditions: Conditions) -> None:
-        before = _HEADER.decode(line, f"{self.path}: line 1").conditions
-        changed = field_changes(before, conditions, before | conditions)
-        if changed:
-            raise ResultsError(
-                f"{self.path}: it was measured under other conditions: {', '.join(changed)};"
-                f" {_REMEDY}"
-            )
-
-    def _decoded(self, line: bytes, number: int) -> TimedLaunch:
-        try:
-            return _LAUNCH.decode(line)
-        except msgspec.DecodeError as error:
-            raise ResultsError(f"{self.path}: line {number}: {error}; {_REMEDY}") from None
-
-    def _write(self, line: bytes) -> None:
-        try:
-            self._file.write(line + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise ResultsError(
-                f"{self.path}: cannot be written: {error.strerror}; earlier launches are kept"
-            ) from None
+def open_ledger(path: Path, case: Case, environment: Environment) -> Ledger[TimedLaunch]:
+    """Open the launches of a self-test. Close them. Raises ResultsError."""
+    return Ledger(path, TimedLaunch, conditions_of(case, environment), remedy=_REMEDY)
 
 
 # The launches of a self-test: one case, as it is and slowed on purpose.
@@ -180,7 +91,7 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_selftest(
     request: SelftestRequest,
-    log: SelftestLog,
+    log: Ledger[TimedLaunch],
     launcher: Launcher,
     *,
     until: float,
@@ -193,7 +104,7 @@ def run_selftest(
     """
     last_s = 0.0
     while (begin := time.monotonic()) + last_s <= until:
-        number = len(log.launches)
+        number = len(log.entries)
         percent = percent_of(number, request.launches)
         started = datetime.datetime.now(datetime.timezone.utc)
         outcome = launcher.launch(
@@ -217,7 +128,7 @@ def run_selftest(
                 ),
             )
         )
-        on_launch(len(log.launches))
+        on_launch(len(log.entries))
     return None
 
 

@@ -16,12 +16,13 @@ from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.selftest.curve import SelftestOutcome
 from ddp_perf.selftest.trials import (
     PERCENTS,
-    SelftestLog,
     SelftestRequest,
+    TimedLaunch,
     percent_of,
     power_curve,
     run_selftest,
 )
+from ddp_perf.system.ledger import Ledger
 from tests.builders import make_environment
 from tests.projects import REPOSITORY, TINY
 
@@ -51,10 +52,10 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, s
             if launches == until_there_are:
                 raise KeyboardInterrupt
 
-        log = SelftestLog(tmp_path / "launches.jsonl", {})
+        log = Ledger(tmp_path / "launches.jsonl", TimedLaunch, {})
         with contextlib.closing(log), pytest.raises(KeyboardInterrupt):
             run_selftest(request, log, Noted(), until=math.inf, on_launch=interrupt)
-        return log.launches
+        return log.entries
 
     first, all_ = go_on(9), go_on(20)
 

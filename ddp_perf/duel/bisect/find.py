@@ -16,12 +16,13 @@ from ddp_perf.core.work import StepWork
 from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.bisect.opening import CommitTurns, Opener, innocent_places
 from ddp_perf.duel.bisect.result import BisectResult, CommitCulprit, bisect_result, with_work
-from ddp_perf.duel.bisect.search import BisectLog, CommitLaunch, Question, SearchState, search_state
+from ddp_perf.duel.bisect.search import CommitLaunch, Question, SearchState, search_state
 from ddp_perf.duel.open_sides import Turn, launch_turns
 from ddp_perf.errors import DdpPerfError, LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.render.units import counted
 from ddp_perf.stats.summary import summarise
+from ddp_perf.system.ledger import Ledger
 from ddp_perf.work.changes import added_work
 from ddp_perf.work.session import count_case
 
@@ -98,7 +99,7 @@ class CommitCounts:
 
 def run_bisect(
     question: Question,
-    log: BisectLog,
+    log: Ledger[CommitLaunch],
     turns: CommitTurns,
     *,
     until: float,
@@ -110,21 +111,21 @@ def run_bisect(
     may be there. ``on_launch`` receives what the launches show after each pair. Raises LaunchError
     if good or bad fails, ResultsError if the log cannot be written.
     """
-    now = search_state(question, log.launches, earlier=log.earlier)
+    now = search_state(question, log.entries, earlier=log.earlier)
     last_s = 0.0
     while now.ask is not None and (begin := time.monotonic()) + last_s <= until:
         _launch_pair(now.ask, question, log, turns)
         last_s = time.monotonic() - begin
-        now = search_state(question, log.launches, earlier=log.earlier)
+        now = search_state(question, log.entries, earlier=log.earlier)
         on_launch(now)
-    return search_state(question, log.launches, ended=True)
+    return search_state(question, log.entries, ended=True)
 
 
 def _launch_pair(
-    places: tuple[int, int], question: Question, log: BisectLog, turns: CommitTurns
+    places: tuple[int, int], question: Question, log: Ledger[CommitLaunch], turns: CommitTurns
 ) -> None:
     """Run a launch of two commits, in random order; none of them if one cannot be made ready."""
-    block = 1 + max((launch.block for launch in log.launches), default=-1)
+    block = 1 + max((launch.block for launch in log.entries), default=-1)
     ready = []
     for place in places:
         logged = _LoggedLauncher(log, place=place, is_end=place in (0, question.length))
@@ -141,7 +142,7 @@ def _launch_pair(
 class _LoggedLauncher:
     """A launcher that appends every finished launch to the log at once."""
 
-    def __init__(self, log: BisectLog, *, place: int, is_end: bool) -> None:
+    def __init__(self, log: Ledger[CommitLaunch], *, place: int, is_end: bool) -> None:
         self.launcher: Launcher
         self._log, self._place, self._is_end = log, place, is_end
 
@@ -218,7 +219,7 @@ _OF_COUNTS = 0.25  # of the time: how long the place where work grows is looked 
 def find_commit(
     line: CommitLine,
     opener: Opener,
-    log: BisectLog,
+    log: Ledger[CommitLaunch],
     *,
     until: float,
     on_progress: Callable[[str], None],
@@ -246,7 +247,7 @@ class CommitSearch:
         self,
         line: CommitLine,
         turns: CommitTurns,
-        log: BisectLog,
+        log: Ledger[CommitLaunch],
         *,
         on_progress: Callable[[str], None],
         counts: bool = True,
@@ -276,7 +277,7 @@ class CommitSearch:
                 self._turns,
                 until=until,
                 on_launch=lambda _: self._on_progress(
-                    f"{counted(len(self._log.launches), 'launch')} done"
+                    f"{counted(len(self._log.entries), 'launch')} done"
                 ),
             )
         if self._counts is not None:
@@ -289,7 +290,7 @@ class CommitSearch:
         result = bisect_result(
             self._question,
             self._line,
-            self._log.launches,
+            self._log.entries,
             case_id=self._case_id,
             log=str(self._log.path),
         )
@@ -299,7 +300,7 @@ class CommitSearch:
     def _count_first(self, until: float) -> None:
         """Find the commits to launch first. A search that goes on has launched them already."""
         ends = {0, self._line.length}
-        if self._counts is None or any(one.place not in ends for one in self._log.launches):
+        if self._counts is None or any(one.place not in ends for one in self._log.entries):
             return
         now = time.monotonic()
         found = self._counts.most_added(

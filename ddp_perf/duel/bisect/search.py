@@ -22,10 +22,10 @@ from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.environments.run import digest_of_sources
-from ddp_perf.duel.search_log import Conditions, SearchLog
 from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs, plan_pair_looks
 from ddp_perf.stats.robust import Floats
+from ddp_perf.system.ledger import Conditions, Ledger
 
 # The place of a step: the probability of each one on a line of commits, given noisy launches.
 #
@@ -307,19 +307,7 @@ class CommitLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     failure: str | None = None
 
 
-class BisectLog(SearchLog[CommitLaunch]):
-    """The log of one line of commits and one case."""
-
-    def __init__(self, directory: Path, question: dict[str, str], conditions: Conditions) -> None:
-        """Read the launches, or begin the file. Raises ResultsError."""
-        super().__init__(CommitLaunch, directory, question, conditions)
-
-    @property
-    def launches(self) -> list[CommitLaunch]:
-        return self.entries
-
-
-def open_log(line: CommitLine, case_id: str, environment: Environment) -> BisectLog:
+def open_log(line: CommitLine, case_id: str, environment: Environment) -> Ledger[CommitLaunch]:
     """Open the log of a search in the cache, so that whoever asks the same goes on with it.
 
     Close it. Raises ResultsError.
@@ -339,7 +327,8 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Bisect
     else:  # a launch is known by the place of its version, and the index may have others by now
         conditions["versions"] = " ".join(commit.short for commit in line.commits)
         conditions["sources of the project"] = digest_of_sources(Path(line.repository))
-    return BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)
+    directory = cache_shelf("bisect", 0, os.environ).path
+    return Ledger.of_question(directory, CommitLaunch, question, conditions)
 
 
 # The search as a function of its launches: what they show so far, and which pair comes next.

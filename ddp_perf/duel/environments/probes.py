@@ -20,12 +20,12 @@ from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.environments.factors import Factor, hybrid_case, make_hybrid, taken_along
 from ddp_perf.duel.open_sides import Turn, launch_turns
-from ddp_perf.duel.search_log import Conditions, SearchLog
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import LaunchError, SideError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs
 from ddp_perf.stats.summary import summarise
+from ddp_perf.system.ledger import Ledger
 
 # Delta debugging: the smallest set of changes that causes a failure.
 #
@@ -325,33 +325,20 @@ def _culprit(
 # The finished probes of a search between two environments.
 
 
-class ProbeLog(SearchLog[Probe]):
-    """The log of one pair of environments and one case."""
+def recall(
+    log: Ledger[Probe],
+    factors: Sequence[Factor],
+    known: Sequence[Factor],
+    moved: Sequence[Factor],
+) -> Probe:
+    """Return a finished probe. Raises OutOfTimeError if it was not made.
 
-    def __init__(
-        self,
-        directory: Path,
-        question: dict[str, str],
-        conditions: Conditions,
-        factors: Sequence[Factor],
-    ) -> None:
-        """Read the probes that an earlier run finished. Raises ResultsError."""
-        super().__init__(Probe, directory, question, conditions)
-        self._factors = factors
-
-    @property
-    def probes(self) -> list[Probe]:
-        return self.entries
-
-    def recall(self, known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
-        """Return a finished probe. Raises OutOfTimeError if it was not made.
-
-        A hybrid that failed in an earlier run is probed again, since the cause may be over.
-        """
-        names = {factor.name for factor in known}
-        both = {factor.name for factor in taken_along([*known, *moved], self._factors)}
-        for number, probe in enumerate(self.probes):
-            is_it = set(probe.known) == names and {*probe.known, *probe.moved} == both
-            if is_it and (probe.failure is None or number >= self.earlier):
-                return probe
-        raise OutOfTimeError
+    A hybrid that failed in an earlier run is probed again, since the cause may be over.
+    """
+    names = {factor.name for factor in known}
+    both = {factor.name for factor in taken_along([*known, *moved], factors)}
+    for number, probe in enumerate(log.entries):
+        is_it = set(probe.known) == names and {*probe.known, *probe.moved} == both
+        if is_it and (probe.failure is None or number >= log.earlier):
+            return probe
+    raise OutOfTimeError

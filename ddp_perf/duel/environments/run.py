@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shlex
@@ -26,19 +27,19 @@ from ddp_perf.duel.environments.factors import (
 from ddp_perf.duel.environments.probes import (
     OutOfTimeError,
     Probe,
-    ProbeLog,
     Prober,
     Search,
     expected_probes,
     find_culprits,
+    recall,
 )
 from ddp_perf.duel.inventory import Inventory, read_inventory
-from ddp_perf.duel.search_log import Conditions
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
+from ddp_perf.system.ledger import Conditions, Ledger
 from ddp_perf.system.variables import training_variables
 
 # Conditions of a probe beside the two environments as they are named: files, and the machine.
@@ -200,12 +201,8 @@ class EnvironmentRun:
             "case": case.id,
         }
         conditions = probe_conditions(a, b, case, self.plan, machine)
-        self._log = ProbeLog(logs, question, conditions, differences.factors)
-
-    @property
-    def log(self) -> ProbeLog:
-        """The finished probes, those of an earlier run included."""
-        return self._log
+        self.log = Ledger.of_question(logs, Probe, question, conditions)
+        self._recall = functools.partial(recall, self.log, differences.factors)
 
     def run(
         self,
@@ -231,25 +228,25 @@ class EnvironmentRun:
                 directory=Path(directory),
             )
             stack.enter_context(contextlib.closing(prober))
-            log = self._log
-            if log.probes:
-                prober.metric = log.probes[0].metric  # all of a search have one metric
+            log = self.log
+            if log.entries:
+                prober.metric = log.entries[0].metric  # all of a search have one metric
             else:
                 prober.calibrate()
 
             def probe(known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
                 with contextlib.suppress(OutOfTimeError):
-                    return log.recall(known, moved)
+                    return self._recall(known, moved)
                 log.append(prober.probe(known, moved, until=until))
-                on_probe(len(log.probes))
-                return log.probes[-1]
+                on_probe(len(log.entries))
+                return log.entries[-1]
 
             find_culprits(factors, probe)
 
     def result(self) -> EnvironmentSearch:
         """Return what the finished probes show."""
         factors = self._differences.factors
-        probes = self._log.probes
+        probes = self.log.entries
         return EnvironmentSearch(
             good=self._a.side.spec,
             bad=self._b.side.spec,
@@ -259,7 +256,7 @@ class EnvironmentRun:
             alpha=self.plan.alpha,
             factors=tuple(factor.label for factor in factors),
             fixed=self._differences.fixed,
-            search=find_culprits(factors, self._log.recall),
+            search=find_culprits(factors, self._recall),
         )
 
 

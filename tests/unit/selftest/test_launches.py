@@ -11,12 +11,13 @@ import pytest
 from ddp_perf.errors import LaunchError
 from ddp_perf.selftest.trials import (
     PERCENTS,
-    SelftestLog,
+    TimedLaunch,
     launches_for,
     percent_of,
     power_curve,
     run_selftest,
 )
+from ddp_perf.system.ledger import Ledger
 from tests.builders import FakeLauncher, make_environment, make_failure
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
 
@@ -77,7 +78,7 @@ class Run:
             return answer(request)
 
         self.launcher = FakeLauncher(timed)
-        log = SelftestLog(self.directory / "launches.jsonl", {"case": "a"})
+        log = Ledger(self.directory / "launches.jsonl", TimedLaunch, {"case": "a"})
         with contextlib.closing(log):
             failure = run_selftest(
                 make_request(),
@@ -86,12 +87,12 @@ class Run:
                 until=self.now + budget_s,
                 on_launch=self.told.append,
             )
-        return failure, log.launches
+        return failure, log.entries
 
     def kept(self):
-        log = SelftestLog(self.directory / "launches.jsonl", {"case": "a"})
+        log = Ledger(self.directory / "launches.jsonl", TimedLaunch, {"case": "a"})
         log.close()
-        return log.launches
+        return log.entries
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from ddp_perf.duel.bisect.culprit import culprit_of
 from ddp_perf.duel.bisect.find import CommitSearch, find_commit
 from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
 from ddp_perf.duel.bisect.report import build_bisect
-from ddp_perf.duel.bisect.search import BisectLog
+from ddp_perf.duel.bisect.search import CommitLaunch
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import culprit_text
+from ddp_perf.system.ledger import Ledger
 from tests.bisect_repository import SUITE, WORKLOAD
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 from tests.unit.duel.bisect.test_run import make_line
@@ -24,6 +25,11 @@ from tests.works import SITE, make_work
 SUITE_FILE = "bench_configs/rows.yaml"
 LENGTH, AT = 32, 21
 LAUNCH_S, COUNT_S = 2.0, 0.5
+
+
+def open_log(directory):
+    ledger = Ledger.of_question(directory, CommitLaunch, {"case": "x"}, {})
+    return contextlib.closing(ledger)
 
 
 class PlayedLauncher(FakeLauncher):
@@ -69,7 +75,9 @@ class PlayedProject:
         yield CommitTurn(PlayedLauncher(self, place), self.case, self.paths, self.suites)
 
     def find(self, *, seconds=10_000.0, **options):
-        with contextlib.closing(BisectLog(self.log, {"case": "x"}, {})) as log:
+        with contextlib.closing(
+            Ledger.of_question(self.log, CommitLaunch, {"case": "x"}, {})
+        ) as log:
             return find_commit(
                 self.line,
                 self.open,
@@ -281,7 +289,7 @@ def test_an_interrupted_search_has_what_was_found(project):
             raise KeyboardInterrupt
 
     with (
-        contextlib.closing(BisectLog(project.log, {"case": "x"}, {})) as log,
+        open_log(project.log) as log,
         contextlib.closing(CommitTurns(project.line, project.open)) as turns,
     ):
         search = CommitSearch(project.line, turns, log, on_progress=interrupt)

@@ -11,12 +11,18 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.find import run_bisect
 from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
-from ddp_perf.duel.bisect.search import BisectLog, Question
+from ddp_perf.duel.bisect.search import CommitLaunch, Question
 from ddp_perf.errors import ConfigError, LaunchError
+from ddp_perf.system.ledger import Ledger
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 
 LENGTH, AT, BROKEN, LACKING = 8, 5, 3, 6
 CASE = make_case()
+
+
+def open_log(directory):
+    ledger = Ledger.of_question(directory, CommitLaunch, {"case": "x"}, {})
+    return contextlib.closing(ledger)
 
 
 def commit_hash(place):
@@ -69,11 +75,13 @@ class Project:
 
     def run(self, *, until=10_000.0, on_launch=lambda now: None):
         with (
-            contextlib.closing(BisectLog(self.directory, {"case": "x"}, {})) as log,
+            contextlib.closing(
+                Ledger.of_question(self.directory, CommitLaunch, {"case": "x"}, {})
+            ) as log,
             contextlib.closing(CommitTurns(make_line(), self.open)) as turns,
         ):
             question = Question(length=LENGTH)
-            return run_bisect(question, log, turns, until=until, on_launch=on_launch), log.launches
+            return run_bisect(question, log, turns, until=until, on_launch=on_launch), log.entries
 
 
 @pytest.fixture
@@ -141,8 +149,10 @@ def test_an_interrupt_loses_no_finished_launch(project, number):
         project.run()
     project.answer = answer
 
-    with contextlib.closing(BisectLog(project.directory, {"case": "x"}, {})) as log:
-        assert [launch.place for launch in log.launches] == project.launched
+    with contextlib.closing(
+        Ledger.of_question(project.directory, CommitLaunch, {"case": "x"}, {})
+    ) as log:
+        assert [launch.place for launch in log.entries] == project.launched
     assert project.run()[0].outcome == "found"
 
 

@@ -15,9 +15,10 @@ from ddp_perf.duel.environments.probes import (
     OutOfTimeError,
     Probe,
     ProbeEffect,
-    ProbeLog,
     find_culprits,
+    recall,
 )
+from ddp_perf.system.ledger import Ledger
 from tests.unit.duel.environments.environments import make_verdict
 
 
@@ -96,14 +97,14 @@ def test_a_later_run_goes_on_from_the_probes_that_were_finished(tmp_path):
     factors = make_factors(*"abcdefgh")
 
     def finish(oracle):
-        log = ProbeLog(tmp_path, {"good": "x"}, {}, factors)
+        log = Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})
 
         def probe(known, moved):
             try:
-                return log.recall(known, moved)
+                return recall(log, factors, known, moved)
             except OutOfTimeError:
                 log.append(oracle(known, moved))
-                return log.probes[-1]
+                return log.entries[-1]
 
         with contextlib.closing(log):
             return find_culprits(factors, probe)
@@ -147,31 +148,17 @@ def test_a_search_that_ends_never_blames_the_innocent(most):
     assert all("b 1 → 2" in culprit.factors for culprit in search.culprits)
 
 
-@pytest.mark.parametrize("left", [0, 10])
-def test_a_log_whose_first_line_was_cut_keeps_every_later_probe(tmp_path, left):
-    factors = make_factors(*"ab")
-    with contextlib.closing(ProbeLog(tmp_path, {"good": "x"}, {}, factors)) as log:
-        path = log.path
-    path.write_bytes(path.read_bytes()[:left])
-    made = Oracle(factors, "b")((), factors)
-
-    with contextlib.closing(ProbeLog(tmp_path, {"good": "x"}, {}, factors)) as log:
-        log.append(made)
-    with contextlib.closing(ProbeLog(tmp_path, {"good": "x"}, {}, factors)) as log:
-        assert log.recall((), factors) == made
-
-
 def test_a_hybrid_that_failed_in_an_earlier_run_is_probed_again(tmp_path):
     factors = make_factors(*"ab")
     failed = msgspec.structs.replace(
         Oracle(factors, "b")((), factors), effect=ProbeEffect.UNRESOLVED, failure="killed"
     )
-    with contextlib.closing(ProbeLog(tmp_path, {"good": "x"}, {}, factors)) as log:
+    with contextlib.closing(Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})) as log:
         log.append(failed)
-        assert log.recall((), factors) == failed  # not twice in one run
+        assert recall(log, factors, (), factors) == failed  # not twice in one run
 
     with (
-        contextlib.closing(ProbeLog(tmp_path, {"good": "x"}, {}, factors)) as log,
+        contextlib.closing(Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})) as log,
         pytest.raises(OutOfTimeError),
     ):
-        log.recall((), factors)
+        recall(log, factors, (), factors)
