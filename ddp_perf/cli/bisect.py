@@ -14,13 +14,12 @@ import typer
 from ddp_perf.cli.command import (
     AsJson,
     BudgetProgress,
-    TerminatedError,
     budget_seconds,
     print_result,
-    raise_terminated,
     tell_resumed,
     write_line,
 )
+from ddp_perf.cli.measuring import AGAIN, endable, leased
 from ddp_perf.core.case import Case
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.find import CommitSearch
@@ -48,7 +47,6 @@ from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
-from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 from ddp_perf.system.ledger import Ledger
@@ -76,9 +74,7 @@ def bisect_environments(
         write_line(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
         # Each probe closes its own launchers.
         nothing = contextlib.ExitStack()
-        stack.enter_context(
-            open_machine(capacity, nothing, on_wait=write_line, on_sigterm=raise_terminated)
-        )
+        stack.enter_context(leased(capacity, nothing))
         run = EnvironmentRun(
             a,
             b,
@@ -89,14 +85,19 @@ def bisect_environments(
         )
         stack.enter_context(contextlib.closing(run.log))
         tell_resumed(run.log, "probe")
-        ended = _measure(run, budget_s)
+        with endable(AGAIN) as ending, BudgetProgress(budget_s) as progress:
+            try:
+                run.run(
+                    side_launcher,
+                    until=progress.until,
+                    on_probe=lambda probes: progress.show(f"probe {probes} done"),
+                )
+            except (LaunchError, SideError) as error:
+                ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
         result = run.result()
     print_result(result, [build_environments(result)], as_json=as_json)
-    if ended is not None:
-        write_line(ended[0])
-        raise typer.Exit(ended[1])
     found = result.search.complete and bool(result.search.culprits)
-    raise typer.Exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
+    ending.exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
 
 
 def _case(a: PreparedSide, b: PreparedSide, case_id: str, capacity: Capacity) -> Case:
@@ -110,25 +111,6 @@ def _case(a: PreparedSide, b: PreparedSide, case_id: str, capacity: Capacity) ->
         for missing in matched.missing:
             raise ConfigError(f"{missing.case_id}: {missing.reason}")
     return matched.cases[0].a
-
-
-def _measure(run: EnvironmentRun, budget_s: float) -> tuple[str, int] | None:
-    """Return why the search ended early, and the exit code of that; None if it did not."""
-    go_on = "run the same command again to go on"
-    with BudgetProgress(budget_s) as progress:
-        try:
-            run.run(
-                side_launcher,
-                until=progress.until,
-                on_probe=lambda probes: progress.show(f"probe {probes} done"),
-            )
-        except KeyboardInterrupt:
-            return f"interrupted; {go_on}", ExitCode.INTERRUPTED
-        except TerminatedError:
-            return f"ended by SIGTERM; {go_on}", ExitCode.TERMINATED
-        except (LaunchError, SideError) as error:
-            return f"{error}; {go_on}", int(ExitCode.UNDECIDED)
-    return None
 
 
 # ``ddp-perf bisect``: the commit that made a case slower.
@@ -198,15 +180,16 @@ def bisect(
     else:
         line = commit_line(Path.cwd(), good, bad)
     search = _Search(line, case, find_capacity())
-    ended = search.run(budget_s)
+    with endable(AGAIN) as ending:
+        try:
+            search.run(budget_s)
+        except LaunchError as error:
+            ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
     if search.result is not None:
         result = with_comparisons(search.result)
         print_result(result, [build_bisect(result)], as_json=as_json)
-    if ended is not None:
-        write_line(ended[0])
-        raise typer.Exit(ended[1])
     found = search.result is not None and search.result.outcome == "found"
-    raise typer.Exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
+    ending.exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
 
 
 class _Search:
@@ -216,8 +199,8 @@ class _Search:
         self.result: BisectResult | None = None
         self._line, self._case, self._capacity = line, case, capacity
 
-    def run(self, budget_s: float) -> tuple[str, int] | None:
-        """Return why the search ended early, and the exit code of that; None if it did not."""
+    def run(self, budget_s: float) -> None:
+        """Search for ``budget_s`` seconds. Raises LaunchError if ranks cannot be started."""
         opener = functools.partial(
             open_commit,
             root=Path.cwd(),
@@ -225,41 +208,22 @@ class _Search:
             capacity=self._capacity,
             on_progress=write_line,
         )
-        go_on = "run the same command again to go on"
         with contextlib.ExitStack() as stack:
-            turns = stack.enter_context(
-                open_machine(
-                    self._capacity,
-                    CommitTurns(self._line, opener),
-                    on_wait=write_line,
-                    on_sigterm=raise_terminated,
-                )
+            turns = stack.enter_context(leased(self._capacity, CommitTurns(self._line, opener)))
+            turn = self._ends(turns)
+            log = stack.enter_context(contextlib.closing(self._open_log(turn)))
+            progress = stack.enter_context(BudgetProgress(budget_s))
+            search = CommitSearch(
+                self._line,
+                turns,
+                log,
+                on_progress=progress.show,
+                counts=self._line.what == "commit",  # another torch makes other calls for the same
             )
             try:
-                self._measure(turns, budget_s, stack)
-            except KeyboardInterrupt:
-                return f"interrupted; {go_on}", ExitCode.INTERRUPTED
-            except TerminatedError:
-                return f"ended by SIGTERM; {go_on}", ExitCode.TERMINATED
-            except LaunchError as error:
-                return f"{error}; {go_on}", ExitCode.UNDECIDED
-        return None
-
-    def _measure(self, turns: CommitTurns, budget_s: float, stack: contextlib.ExitStack) -> None:
-        turn = self._ends(turns)
-        log = stack.enter_context(contextlib.closing(self._open_log(turn)))
-        progress = stack.enter_context(BudgetProgress(budget_s))
-        search = CommitSearch(
-            self._line,
-            turns,
-            log,
-            on_progress=progress.show,
-            counts=self._line.what == "commit",  # another torch makes other calls for the same work
-        )
-        try:
-            search.run(until=progress.until)
-        finally:
-            self.result = search.result()
+                search.run(until=progress.until)
+            finally:
+                self.result = search.result()
 
     def _ends(self, turns: CommitTurns) -> CommitTurn:
         """Make good and bad ready, before anything is launched, and return good.

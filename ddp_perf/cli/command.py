@@ -166,18 +166,6 @@ def _refuse(message: str) -> ExitCode:
     return ExitCode.USAGE
 
 
-# The early end of a measurement by SIGTERM.
-
-
-class TerminatedError(BaseException):
-    """SIGTERM was received. Like KeyboardInterrupt, this is not an ``Exception``."""
-
-
-def raise_terminated() -> NoReturn:
-    """End what runs, as a handler of SIGTERM."""
-    raise TerminatedError
-
-
 # Progress of a measurement with a time budget: a live bar on a terminal, else some lines.
 
 

@@ -16,13 +16,12 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
     AsJson,
     BudgetProgress,
-    TerminatedError,
     budget_seconds,
     describe_progress,
-    raise_terminated,
     show,
     write_line,
 )
+from ddp_perf.cli.measuring import KEPT, endable, raise_terminated
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
@@ -44,7 +43,6 @@ from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.host.termination import sigterm_calls
 
 _RESULTS = Path("artifacts/duel")
 _SIDE = (
@@ -106,7 +104,7 @@ def duel(
     repeat = _repeated(config or (), tolerance)
     finished = _Finished(report, as_json, repeat)
     try:
-        with sigterm_calls(raise_terminated), contextlib.ExitStack() as stack:
+        with endable(KEPT) as ending, contextlib.ExitStack() as stack:
             root = Path.cwd()
             parsed = (parse_side(a, "A", root), parse_side(b, "B", root))
             first, second = (
@@ -131,17 +129,15 @@ def duel(
             )
             finished.check_directories()
             _run(request, first, second, capacity, finished)
+        with endable(KEPT) as showing:
             finished.show()
-    except KeyboardInterrupt:
-        finished.show("interrupted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except TerminatedError:
-        finished.show("ended by SIGTERM")
-        raise typer.Exit(ExitCode.TERMINATED) from None
+        if showing.why is not None:  # interrupted while the report was written
+            ending = showing
+            finished.show()
     except DdpPerfError:
         finished.name_file()
         raise
-    raise typer.Exit(finished.exit_code)
+    ending.exit(ExitCode.UNDECIDED if ending.why is not None else finished.exit_code)
 
 
 def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
@@ -203,13 +199,11 @@ class _Finished:
             self._path = self._path or result_path(_RESULTS, duel)
             write_duel(self._path, self._duel)
 
-    def show(self, ended: str | None = None) -> None:
-        """Show the result, and write the report. ``ended`` is why the duel ended early.
+    def show(self) -> None:
+        """Show the result, and write the report.
 
         The result is also shown if the report cannot be written, which raises ResultsError.
         """
-        if ended is not None:
-            write_line(ended)
         if self._duel is None or self._path is None:
             return
         files = [self._path]

@@ -13,12 +13,11 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
     BudgetProgress,
-    TerminatedError,
     budget_seconds,
-    raise_terminated,
     show,
     write_line,
 )
+from ddp_perf.cli.measuring import AGAIN, endable, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
@@ -45,7 +44,6 @@ from ddp_perf.selftest.trials import (
     run_selftest,
 )
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
-from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.measure.nights import core_of, most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
@@ -103,15 +101,30 @@ def selftest(
     request = _request(cases, launches)
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
-    log, environment, ended = _measure(request, capacity, budget_s, output)
+    log: Ledger[TimedLaunch] | None = None
+    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
+        launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
+        progress = stack.enter_context(BudgetProgress(budget_s))
+        environment = _environment(launcher, request.case, capacity)
+        log = open_ledger(output / "launches.jsonl", request.case, environment)
+        stack.enter_context(contextlib.closing(log))
+        failure = run_selftest(
+            request, log, launcher, until=progress.until, on_launch=progress.launched
+        )
+        if failure is not None:
+            ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
+    if log is None:
+        ending.exit(ExitCode.UNDECIDED)
     curve = power_curve(request, log.entries, environment)
     show(selftest_parts(curve))
     typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
-    if ended is None:
-        raise typer.Exit(_EXIT_CODES[curve.conclusion])
-    why, code = ended
-    write_line(why)
-    raise typer.Exit(code)
+    ending.exit(_EXIT_CODES[curve.conclusion])
+
+
+def _environment(launcher: Launcher, case: Case, capacity: Capacity) -> Environment:
+    runtime = launcher.runtime(case)
+    check_runtime(case.tier, runtime, capacity.machine)
+    return describe_environment(capacity, case.tier, runtime, Path.cwd())
 
 
 def _gated_cases(config: Path | None, capacity: Capacity) -> list[Case]:
@@ -179,51 +192,6 @@ def _request(cases: Sequence[Case], launches: int | None) -> SelftestRequest:
         alpha=alpha_per_metric(FALSE_ALARM_RATE, sum(len(gated_metrics(c)) for c in cases)),
         import_paths=(str(Path.cwd()),),
     )
-
-
-def _measure(
-    request: SelftestRequest, capacity: Capacity, budget_s: float, output: Path
-) -> tuple[Ledger[TimedLaunch], Environment, tuple[str, int] | None]:
-    """Add launches to the log in ``output`` for ``budget_s`` seconds.
-
-    Return the log, this machine's environment, and why the measurement ended early with the exit
-    code of that; None if it took its whole time.
-    """
-    case = request.case
-    with contextlib.ExitStack() as stack:
-        machine = open_machine(
-            capacity, ForkserverLauncher(), on_wait=write_line, on_sigterm=raise_terminated
-        )
-        try:
-            launcher = stack.enter_context(machine)
-            progress = stack.enter_context(BudgetProgress(budget_s))
-            runtime = launcher.runtime(case)
-            check_runtime(case.tier, runtime, capacity.machine)
-            environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
-            log = open_ledger(output / "launches.jsonl", case, environment)
-            stack.enter_context(contextlib.closing(log))
-        except TerminatedError:
-            write_line("ended by SIGTERM before a launch")
-            raise typer.Exit(ExitCode.TERMINATED) from None
-        return log, environment, _launch(request, log, launcher, progress)
-
-
-def _launch(
-    request: SelftestRequest, log: Ledger[TimedLaunch], launcher: Launcher, progress: BudgetProgress
-) -> tuple[str, int] | None:
-    """Return why the launches ended early, and the exit code of that; None if they did not."""
-    go_on = "run the same command again to continue"
-    try:
-        failure = run_selftest(
-            request, log, launcher, until=progress.until, on_launch=progress.launched
-        )
-    except KeyboardInterrupt:
-        return f"interrupted; {go_on}", ExitCode.INTERRUPTED
-    except TerminatedError:
-        return f"ended by SIGTERM at launch {1 + len(log.entries)}; {go_on}", ExitCode.TERMINATED
-    if failure is not None:
-        return describe_launch_failure(failure), ExitCode.UNDECIDED
-    return None
 
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:

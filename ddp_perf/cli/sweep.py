@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import time
 from pathlib import Path
@@ -13,12 +12,11 @@ import typer
 from ddp_perf.cli.command import (
     AsJson,
     BudgetProgress,
-    TerminatedError,
     budget_seconds,
     print_result,
-    raise_terminated,
     write_line,
 )
+from ddp_perf.cli.measuring import KEPT, Ending, endable, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
@@ -30,7 +28,6 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime
-from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
@@ -84,15 +81,12 @@ def sweep(
     if (reason := capacity.obstacle(base)) is not None:
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
-    result, ended = _measure(settings, capacity, budget_s, output)
+    result, ending = _measure(settings, capacity, budget_s, output)
     print_result(result, [build_sweep(result)], as_json=as_json)
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
-    if ended is not None:
-        write_line(ended[0])
-        raise typer.Exit(ended[1])
     judged = result.complete and result.verdict is not None
-    raise typer.Exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
+    ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
 
 def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
@@ -115,8 +109,8 @@ def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
 
 def _measure(
     settings: Settings, capacity: Capacity, budget_s: float, output: Path
-) -> tuple[SweepResult, tuple[str, int] | None]:
-    """Return what was measured, and why the sweep ended early with the exit code of that.
+) -> tuple[SweepResult, Ending]:
+    """Return what was measured, and how the sweep ended.
 
     The result so far is written after each block, so that a kill does not lose it.
     """
@@ -125,15 +119,11 @@ def _measure(
         f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
         f" {len(settings.left_out)} left out"
     )
-    ended = None
-    with contextlib.ExitStack() as stack:
-        launcher = EnvironmentLauncher(ForkserverLauncher)
-        machine = open_machine(capacity, launcher, on_wait=write_line, on_sigterm=raise_terminated)
-        stack.enter_context(machine)
+    launcher = EnvironmentLauncher(ForkserverLauncher)
+    with leased(capacity, launcher), BudgetProgress(budget_s) as progress:
         run = SweepRun(settings, launcher)
         runtime = launcher.runtime(settings.base)
         check_runtime(settings.base.tier, runtime, capacity.machine)
-        progress = stack.enter_context(BudgetProgress(budget_s))
 
         def result() -> SweepResult:
             return sweep_result(
@@ -148,17 +138,14 @@ def _measure(
             progress.launched(launches)
             _write_result(result(), output)
 
-        try:
-            failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
-            if failure is not None:
-                ended = describe_launch_failure(failure), int(ExitCode.UNDECIDED)
-        except KeyboardInterrupt:
-            ended = "interrupted; what was measured is kept", ExitCode.INTERRUPTED
-        except TerminatedError:
-            ended = "ended by SIGTERM; what was measured is kept", ExitCode.TERMINATED
-        except ResultsError as error:
-            ended = str(error), int(ExitCode.USAGE)
-        return result(), ended
+        with endable(KEPT) as ending:
+            try:
+                failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
+                if failure is not None:
+                    ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
+            except ResultsError as error:
+                ending.note(str(error), ExitCode.USAGE)
+        return result(), ending
 
 
 def _write_result(result: SweepResult, output: Path) -> Path:

@@ -19,11 +19,10 @@ import typer.core
 from ddp_perf.cli.command import (
     AsJson,
     LaunchProgress,
-    TerminatedError,
-    raise_terminated,
     show,
     write_line,
 )
+from ddp_perf.cli.measuring import endable, leased
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import check_environment, checked_script_suite
 from ddp_perf.config.script_file import (
@@ -46,7 +45,6 @@ from ddp_perf.report.terminal.text import describe_launch_failure, script_facts
 from ddp_perf.report.terminal.unjudged import unjudged_parts
 from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.further_launches import measure_unjudged
-from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.result import SuiteResult, results_json
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
@@ -326,19 +324,15 @@ def _measure(
 ) -> SuiteResult:
     """Measure the cases on the leased machine, with progress on stderr."""
     total = sum(case.schedule.launches for case in cases)
-    machine = open_machine(capacity, launcher, on_wait=write_line, on_sigterm=raise_terminated)
-    try:
-        with machine, LaunchProgress(total) as progress:
-            write_line(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
-            return measure_unjudged(
-                cases, launcher, capacity, root=root, on_launch=progress.launched
-            )
-    except KeyboardInterrupt:
-        write_line("interrupted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except TerminatedError:
-        write_line("ended by SIGTERM")
-        raise typer.Exit(ExitCode.TERMINATED) from None
+    result: SuiteResult | None = None
+    with (
+        endable("nothing is kept") as ending,
+        leased(capacity, launcher),
+        LaunchProgress(total) as progress,
+    ):
+        write_line(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
+        result = measure_unjudged(cases, launcher, capacity, root=root, on_launch=progress.launched)
+    return result or ending.exit(ExitCode.UNDECIDED)
 
 
 def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""What each technique gains against its base, in the words of document 004."""
+"""The gains of each technique against its base, in the words of document 004."""
 
 from __future__ import annotations
 

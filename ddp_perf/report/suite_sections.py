@@ -1,4 +1,4 @@
-"""What is known of a suite beside its verdicts: notes, and how the time of its steps is spent."""
+"""The sections of a suite beside its verdicts: notes, and how the time of its steps is spent."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ from ddp_perf.system.lease import machine_lease
 _LEASE_PATIENCE_S = 600
 
 
-class _Closable(Protocol):
+class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_LauncherT = TypeVar("_LauncherT", bound=_Closable)  # a launcher, or those of several sides
+_LauncherT = TypeVar("_LauncherT", bound=Closable)  # a launcher, or those of several sides
 
 
 @contextlib.contextmanager

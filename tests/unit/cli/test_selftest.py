@@ -157,7 +157,7 @@ def test_an_interrupted_selftest_prints_its_result_and_can_continue(selftest):
     assert done.exit_code == 130
     assert "step time of 300 launches" in unwrapped(done)
     assert done.stderr.splitlines()[-1] == (
-        "ddp-perf: interrupted; run the same command again to continue"
+        "ddp-perf: interrupted; run the same command again to go on"
     )
     selftest.answer = Machine().answer
     assert "step time of 330 launches" in unwrapped(selftest("--budget", "1m"))

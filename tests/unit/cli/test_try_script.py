@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.cli.command import TerminatedError
+from ddp_perf.cli.measuring import TerminatedError
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import ScriptFacts
 from ddp_perf.session.result import read_results
@@ -389,5 +389,5 @@ def test_an_early_end_has_the_exit_code_of_a_shell(command, error, code, line):
     done = command("train.py", "--write", "x.yaml")
 
     assert (done.exit_code, done.stdout) == (code, "")
-    assert done.stderr.splitlines()[-1] == f"ddp-perf: {line}"
+    assert done.stderr.splitlines()[-1] == f"ddp-perf: {line}; nothing is kept"
     assert not Path("x.yaml").exists()
