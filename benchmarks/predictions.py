@@ -27,7 +27,7 @@ from benchmarks.bounds import with_interval
 from benchmarks.level_recordings import Sessions, calm_day, neighbours, of_size
 from benchmarks.levels import chosen, tail
 from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
-from ddp_perf.core.verdict import OPEN, Outcome, Verdict
+from ddp_perf.core.verdict import Outcome, Verdict
 from tests.judging import judge_by_figures
 
 ALPHA = 0.0005
@@ -105,7 +105,7 @@ def replayed(series: Series) -> Iterator[Trial]:
             yield Trial(
                 may=verdict.more_sessions is not None,
                 decided={
-                    later: judged(series, now + later, tolerance).outcome not in OPEN
+                    later: not judged(series, now + later, tolerance).outcome.is_open
                     for later in LATER
                     if now + later < len(series)
                 },
@@ -129,7 +129,7 @@ def drawn_launches(
 
         advice = verdict_of(LAUNCHES).likely_launches
         if advice is not None:
-            yield verdict_of(LAUNCHES + advice).outcome not in OPEN
+            yield not verdict_of(LAUNCHES + advice).outcome.is_open
 
 
 def judged(series: Series, now: int, tolerance: float) -> Verdict:

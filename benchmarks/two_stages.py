@@ -37,7 +37,7 @@ from benchmarks.two_stage_machines import (
 )
 from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.metric import metric_spec
-from ddp_perf.core.verdict import OPEN, DuelOutcome, Outcome, SessionPrior, Verdict
+from ddp_perf.core.verdict import DuelOutcome, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs, most_apart, plan_pair_looks
 from ddp_perf.stats.rule.error_rate import (
     OF_SESSION,
@@ -111,7 +111,7 @@ class FirstStage:
 
     def red_alone(self, metric: int, case: int, verdict: Verdict, factor: float = 1.0) -> bool:
         """Return whether it is red at the whole rate; what passes at a quarter is not."""
-        if verdict.outcome in OPEN:
+        if verdict.outcome.is_open:
             verdict = self._judge(metric, case, factor, 1.0)
         return verdict.outcome is Outcome.REGRESSION
 

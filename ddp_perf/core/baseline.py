@@ -280,13 +280,14 @@ def _regressed_runs(
 
 def _newest_run(sessions: Sequence[Session], metric: str, *, since: str) -> tuple[Session, ...]:
     run = itertools.takewhile(
-        lambda session: session.date >= since and session.verdicts.get(metric) in _SLOWER,
+        lambda session: session.date >= since and _is_slower(session.verdicts.get(metric)),
         reversed(sessions),
     )
     return tuple(run)[::-1]
 
 
-_SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
+def _is_slower(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.is_slower
 
 
 def by_half_day(sessions: Sequence[Session]) -> list[Session]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,23 +16,84 @@ FALSE_ALARM_RATE = 0.01  # of a session, a comparison or a duel in which nothing
 
 
 class Outcome(str, enum.Enum):
-    """The possible outcomes. PASS, IMPROVEMENT and those that begin with MEETS are good."""
+    """The possible outcomes. The worst comes first, and represents a case among its verdicts."""
 
+    REGRESSION = "REGRESSION"
+    BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
+    MISSES_TARGET = "MISSES TARGET"  # an absolute target, whatever the baseline contains
+    INCOMPARABLE = "INCOMPARABLE"
+    NO_BASELINE = "NO_BASELINE"
+    INVALID = "INVALID"
+    SUSPECT = "SUSPECT"
+    UNDECIDED = "UNDECIDED"
     PASS = "PASS"
     IMPROVEMENT = "IMPROVEMENT"
-    SUSPECT = "SUSPECT"
-    REGRESSION = "REGRESSION"
-    UNDECIDED = "UNDECIDED"
-    NO_BASELINE = "NO_BASELINE"
-    INCOMPARABLE = "INCOMPARABLE"
-    INVALID = "INVALID"
-    MEETS_TARGET = "MEETS TARGET"  # of an absolute target, whatever the baseline contains
-    MISSES_TARGET = "MISSES TARGET"
-    BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
+    MEETS_TARGET = "MEETS TARGET"
+
+    @property
+    def severity(self) -> int:
+        """The place of the outcome, 0 being that of the worst."""
+        return list(Outcome).index(self)
+
+    @property
+    def is_good(self) -> bool:
+        return _TRAITS[self].test == "passes"
+
+    @property
+    def fails(self) -> bool:
+        """True if a test that asserts it fails, unless the session stored what it lacks."""
+        return _TRAITS[self].test == "fails"
+
+    @property
+    def skips(self) -> bool:
+        return _TRAITS[self].test == "skips"
+
+    @property
+    def is_compared(self) -> bool:
+        """True if there was something to compare with."""
+        return _TRAITS[self].against != "nothing"
+
+    @property
+    def compares_sessions(self) -> bool:
+        """True if the session was compared with stored ones, and not with a target or nodes."""
+        return _TRAITS[self].against == "sessions"
+
+    @property
+    def is_red(self) -> bool:
+        """True if something is known to be worse."""
+        return self.fails and self.is_compared
+
+    @property
+    def is_slower(self) -> bool:
+        """True if the session is slower, for certain or possibly."""
+        return _TRAITS[self].slower
+
+    @property
+    def is_open(self) -> bool:
+        """True if more launches of the same session may still change it."""
+        return _TRAITS[self].open
 
 
-# Outcomes that more launches of the same session may still change.
-OPEN = (Outcome.UNDECIDED, Outcome.SUSPECT, Outcome.INVALID)
+class _Traits(NamedTuple):
+    test: Literal["passes", "fails", "skips", "warns"]  # of a test; a suspect passes with a warning
+    against: Literal["sessions", "target", "nodes", "nothing"] = "sessions"
+    slower: bool = False
+    open: bool = False
+
+
+_TRAITS = {
+    Outcome.REGRESSION: _Traits("fails", slower=True),
+    Outcome.BAD_NODE: _Traits("fails", "nodes"),
+    Outcome.MISSES_TARGET: _Traits("fails", "target"),
+    Outcome.INCOMPARABLE: _Traits("fails", "nothing"),
+    Outcome.NO_BASELINE: _Traits("fails", "nothing"),
+    Outcome.INVALID: _Traits("skips", open=True),
+    Outcome.SUSPECT: _Traits("warns", slower=True, open=True),
+    Outcome.UNDECIDED: _Traits("skips", open=True),
+    Outcome.PASS: _Traits("passes"),
+    Outcome.IMPROVEMENT: _Traits("passes"),
+    Outcome.MEETS_TARGET: _Traits("passes", "target"),
+}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

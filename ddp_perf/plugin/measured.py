@@ -37,7 +37,7 @@ from ddp_perf.report.terminal.text import (
 from ddp_perf.report.work_rows import step_figures
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
 from ddp_perf.session.gate.targets import utilisation_of
-from ddp_perf.session.result import FAILING, SuiteResult, is_never_measured
+from ddp_perf.session.result import SuiteResult, is_never_measured
 from ddp_perf.stats.summary import utilisation_figures
 from ddp_perf.system.capacity import missing_package
 from ddp_perf.system.gpu.gpus import find_xids
@@ -47,7 +47,6 @@ from ddp_perf.work.values import CountedCase, WorkVerdict
 # A measured case as a test uses it, with its figures and verdicts.
 
 
-_SKIPPING = (Outcome.UNDECIDED, Outcome.INVALID)
 _OF_ONE_REASON = (Outcome.INVALID, Outcome.NO_BASELINE)  # often of many tests of a session
 _AS_ABOVE = "for the reason of a test before, which the end of the session repeats by case"
 UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
@@ -144,14 +143,14 @@ class MeasuredCase:
             pytest.skip(f"{text}\n{resolved_text(self.result, finding)}")
         if finding.is_expected:
             pytest.xfail(text)
-        if outcome in FAILING:
+        if outcome.fails:
             is_open = self.result.is_open(finding)
             if is_open and not self._ddp.options.strict:
                 pytest.skip(text)
             if is_open or (outcome is Outcome.NO_BASELINE and not self.result.is_refused(finding)):
                 fail_undecided(text)
             pytest.fail(text, pytrace=False)
-        if outcome in _SKIPPING or self.result.needs_append(finding):
+        if outcome.skips or self.result.needs_append(finding):
             self._fail_if_strict(finding, text)
             pytest.skip(text)
 
@@ -276,7 +275,6 @@ def check_machine(ddp: DdpSession, case: Case) -> None:
 
 _MOST_CHANGES = 12  # that a message shows; the report has all of them
 _FRAMES = "(These are the frames of your code.)"
-_GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
 class CountedStep:
@@ -305,7 +303,7 @@ class CountedStep:
         """Fail, skip or pass the test, by the verdict on the counts."""
         counted = self._counted()
         outcome = self.verdict.outcome
-        if outcome in _GREEN:
+        if outcome.is_good:
             return
         first, *others = verdict_lines(self.verdict, _MOST_CHANGES)
         lines = [f"{self.case.id}: {first}", *others]

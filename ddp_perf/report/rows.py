@@ -251,13 +251,10 @@ def _not_counted(cases: int) -> str:
 
 
 def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
-    bad = finding.verdict.outcome in (
-        Outcome.REGRESSION,
-        Outcome.MISSES_TARGET,
-        Outcome.BAD_NODE,
-    )
     return (
-        bad and not finding.is_expected and not result.is_asserted(finding.case_id, finding.metric)
+        finding.verdict.outcome.is_red
+        and not finding.is_expected
+        and not result.is_asserted(finding.case_id, finding.metric)
     )
 
 

@@ -7,27 +7,12 @@ from collections.abc import Sequence
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
-from ddp_perf.session.result import FAILING, SuiteResult
+from ddp_perf.session.result import SuiteResult
 
 STORED = "STORED"  # there was nothing to compare with before this session
 NO_TEST = "(no test)"  # the mark of what is shown and not counted
 
-# Among verdicts with the same status, the first in this order represents the case.
-_SEVERITY = [
-    Outcome.REGRESSION,
-    Outcome.BAD_NODE,
-    Outcome.MISSES_TARGET,
-    Outcome.INCOMPARABLE,
-    Outcome.NO_BASELINE,
-    Outcome.INVALID,
-    Outcome.SUSPECT,
-    Outcome.UNDECIDED,
-    Outcome.PASS,
-    Outcome.IMPROVEMENT,
-    Outcome.MEETS_TARGET,
-]
 OPEN = (Status.RED, Status.UNDECIDED)  # the statuses of cases that are not green
-_PASSING = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
 
 
 def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
@@ -42,7 +27,7 @@ def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
 def rank(result: SuiteResult, finding: Finding) -> tuple[int, int]:
     """Return the place of a finding among others: the worst has the lowest."""
     status = list(Status).index(status_of(result, finding))
-    return status, _SEVERITY.index(finding.verdict.outcome)
+    return status, finding.verdict.outcome.severity
 
 
 def status_of(result: SuiteResult, finding: Finding) -> Status:
@@ -54,10 +39,10 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
         return Status.RED
     if outcome is Outcome.NO_BASELINE and not result.is_refused(finding):
         return Status.UNDECIDED  # it fails its test, but nothing is known of the code
-    if outcome in FAILING and not result.is_resolved(finding):
+    if outcome.fails and not result.is_resolved(finding):
         undecided = finding.is_expected or result.is_open(finding)
         return Status.UNDECIDED if undecided else Status.RED
-    return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
+    return Status.GREEN if outcome.is_good else Status.UNDECIDED
 
 
 def shown_verdict(result: SuiteResult, finding: Finding) -> str:

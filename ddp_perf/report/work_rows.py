@@ -128,7 +128,7 @@ def _status(outcome: Outcome) -> Status:
     """Return the status that the test of the case ends with: it fails, skips or passes."""
     if outcome is Outcome.REGRESSION:
         return Status.RED
-    return Status.GREEN if outcome in (Outcome.PASS, Outcome.IMPROVEMENT) else Status.UNDECIDED
+    return Status.GREEN if outcome.is_good else Status.UNDECIDED
 
 
 def _change_row(one: CountedCase, change: WorkChange, accelerators: Sequence[str]) -> ChangeRow:

@@ -27,7 +27,6 @@ from ddp_perf.session.result import SuiteResult
 _SMALLEST, _LARGEST = 0.01, 0.10
 _OF_NOTHING = 0.5  # of the audits: what is not slowed must not be called slower
 _JUDGED = (Outcome.PASS, Outcome.UNDECIDED, Outcome.INVALID)
-_SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
 
 
 class HiddenSlowDown(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,17 +88,13 @@ def _is_as_before(result: SuiteResult, case: Case) -> bool:
     if step.verdict.assumed_sd is not None:  # too few sessions show how much they differ
         return False
     own = [found for found in result.findings if found.case_id == case.id]
-    return not any(found.verdict.outcome in _SLOWER for found in own)
+    return not any(found.verdict.outcome.is_slower for found in own)
 
 
 # The launches of an audit, and their verdict by the stages of the session.
 
 
 _METRICS = {metric.name for metric in METRICS}
-_WORST_FIRST = (
-    *(Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INVALID, Outcome.UNDECIDED),
-    *(Outcome.PASS, Outcome.IMPROVEMENT),
-)
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,4 +159,4 @@ def _audit_of(result: SuiteResult, hidden: HiddenSlowDown, *, seconds: float) ->
 
 def _worst(findings: list[Finding]) -> Outcome:
     outcomes = {found.verdict.outcome for found in findings}
-    return next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
+    return min(outcomes, key=lambda outcome: (not outcome.is_slower, outcome.severity))

@@ -53,8 +53,6 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _INVALID_IN_A_ROW = 5  # sessions, this one among them
-_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
-FAILING = (Outcome.REGRESSION, Outcome.BAD_NODE, *_FIRST_TIME, Outcome.MISSES_TARGET)
 
 
 def is_waiting(finding: Finding) -> bool:
@@ -193,8 +191,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def is_resolved(self, finding: Finding) -> bool:
         """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
-        accepted = self.save_mode == "accept" and outcome in FAILING
-        return self._is_stored(finding) and (accepted or outcome in _FIRST_TIME)
+        accepted = self.save_mode == "accept" and outcome.fails
+        return self._is_stored(finding) and (accepted or not outcome.is_compared)
 
     def is_open(self, finding: Finding) -> bool:
         """Return whether the finding has no level to compare with, and could not be given one here.
@@ -202,7 +200,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         The machine was not quiet, or nobody announced the first session of the case. Neither tells
         anything of the code.
         """
-        if finding.verdict.outcome not in _FIRST_TIME or self.save_mode == "accept":
+        if finding.verdict.outcome.is_compared or self.save_mode == "accept":
             return False
         refused = self.not_saved.get(finding.case_id)
         whole = refused is not None and refused.is_open
@@ -348,15 +346,6 @@ def results_schema() -> dict[str, Any]:
 # The conclusion from all findings of a session: the worst one decides.
 
 
-_WORSE = (
-    Outcome.REGRESSION,
-    Outcome.BAD_NODE,
-    Outcome.INCOMPARABLE,
-    Outcome.MISSES_TARGET,
-)
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
-
-
 class Conclusion(str, enum.Enum):
     """The possible conclusions of the commands that judge."""
 
@@ -384,8 +373,8 @@ def conclude(findings: Iterable[Finding], *, failed: bool, missing: bool) -> Con
     findings = list(findings)
     expected = any(found.is_expected for found in findings)
     outcomes = {found.verdict.outcome for found in findings if not found.is_expected}
-    if failed or not outcomes.isdisjoint(_WORSE):
+    if failed or any(one.fails and one is not Outcome.NO_BASELINE for one in outcomes):
         return Conclusion.REGRESSION
-    if missing or expected or not outcomes or not outcomes.issubset(_GOOD):
+    if missing or expected or not outcomes or not all(one.is_good for one in outcomes):
         return Conclusion.UNDECIDED
     return Conclusion.PASS

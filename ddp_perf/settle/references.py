@@ -12,7 +12,6 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.run import FIRST_LOOK, MARGIN
 from ddp_perf.duel.touched import Project, repository_root, sources_of, touched_cases
 from ddp_perf.errors import DdpPerfError
@@ -31,7 +30,6 @@ from ddp_perf.system.git import (
 # The stored sessions whose code may run again, and what changed since one of them.
 
 
-_OFF_LEVEL = {Outcome.REGRESSION, Outcome.SUSPECT}
 _SOFTWARE = ("python", "torch", "cuda", "cudnn", "nccl", "blas")
 
 
@@ -99,7 +97,8 @@ def references(stored: CaseBaseline, store: BaselineStore) -> list[Reference]:
     at_level = (
         session
         for session in stored.sessions
-        if session.date >= since and not _OFF_LEVEL & {*session.verdicts.values()}
+        if session.date >= since
+        and not any(outcome.is_slower for outcome in session.verdicts.values())
     )
     found = (reference_of(session, store) for session in at_level)
     return [one for one in found if one is not None]

@@ -21,7 +21,7 @@ from ddp_perf.core.metric import (
     metric_spec,
     metric_title,
 )
-from ddp_perf.core.verdict import OPEN, Culprit, DuelOutcome, Outcome, Settled, Verdict
+from ddp_perf.core.verdict import Culprit, DuelOutcome, Outcome, Settled, Verdict
 from ddp_perf.duel.case_run import PairFigures, figures_of, log_ratios, with_metric
 from ddp_perf.duel.run import MARGIN
 from ddp_perf.duel.sides.virtual_environment import is_installed, parse_requirements
@@ -79,10 +79,6 @@ def _causes(one: CaseDuel, changed: Sequence[str]) -> Iterator[str]:
 
 
 _TIMED = {metric.name for metric in METRICS}
-_COMPARED = {
-    *(Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.REGRESSION),
-    *(Outcome.UNDECIDED, Outcome.INVALID),
-}
 _RULED_OUT = 0.005  # one-sided error of what a PASS rules out, as in the gate
 
 
@@ -91,7 +87,7 @@ def is_settleable(finding: Finding) -> bool:
     if finding.value is None and finding.metric in MISSING_READINGS:
         return False  # this machine has no counter for it: pairs have no reading either
     outcome = finding.verdict.outcome
-    return finding.metric in _TIMED and outcome in _COMPARED and not finding.is_expected
+    return finding.metric in _TIMED and outcome.compares_sessions and not finding.is_expected
 
 
 def suspicion_of(findings: Iterable[Finding]) -> float | None:
@@ -119,7 +115,7 @@ def unchanged_verdict(finding: Finding, reference: Reference, changed: Changed) 
         machine = f" ({', '.join(changed.machine)})" if changed.machine else ""
         reason = f"{whose}, so the machine got slower{machine}; {verdict.reason}"
         return _replaced(finding, Outcome.REGRESSION, reason)
-    if verdict.outcome not in (*OPEN, Outcome.REGRESSION):
+    if not (verdict.outcome.is_open or verdict.outcome is Outcome.REGRESSION):
         return finding
     return _replaced(finding, Outcome.PASS, whose)
 
@@ -166,7 +162,7 @@ def _settled_finding(
     if paired.outcome is DuelOutcome.SLOWER and not one.decides:
         paired = msgspec.structs.replace(paired, outcome=DuelOutcome.UNDECIDED)
     outcome = settled_outcome(paired, finding.verdict.outcome, tolerance)
-    if outcome in OPEN and upper is not None and upper < 1 + 2 * tolerance:
+    if outcome.is_open and upper is not None and upper < 1 + 2 * tolerance:
         outcome = Outcome.PASS
     elif outcome is Outcome.INVALID:
         outcome = Outcome.UNDECIDED
@@ -210,11 +206,11 @@ def _upper(logs: Sequence[float]) -> float | None:
 
 def _by_its_numerator(finding: Finding, settled: Sequence[Finding]) -> Finding:
     """Return a scaling cost without pairs of one rank as PASS, if the step itself is no slower."""
-    if finding.metric != EFFICIENCY.name or finding.verdict.outcome not in OPEN:
+    if finding.metric != EFFICIENCY.name or not finding.verdict.outcome.is_open:
         return finding
     name = metric_spec(finding.metric).numerator
     step = next((one for one in settled if one.metric == name), None)
-    if step is None or step.verdict.outcome not in (Outcome.PASS, Outcome.IMPROVEMENT):
+    if step is None or not step.verdict.outcome.is_good:
         return finding
     reason = f"the step of all ranks is not slower; {step.verdict.reason}"
     return _replaced(finding, Outcome.PASS, reason)

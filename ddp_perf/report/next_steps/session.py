@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
-from ddp_perf.core.verdict import OPEN, Outcome, Settled
+from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.render.model import NextStep, Status
 from ddp_perf.render.units import counted
 from ddp_perf.report.next_steps import rules
@@ -68,7 +68,11 @@ class Found(NamedTuple):
     @property
     def minutes(self) -> int:
         """The time that is enough to settle it; 0: unknown."""
-        return math.ceil((self.settled.needed_s or 0.0) / 60) if self.has(*OPEN) else 0
+        return (
+            math.ceil((self.settled.needed_s or 0.0) / 60)
+            if self.finding.verdict.outcome.is_open
+            else 0
+        )
 
     @property
     def alone(self) -> str:

@@ -10,7 +10,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import GpuUse, LaunchFailure, Numerics, Placement, RankResult, ScriptFacts
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
-from ddp_perf.core.verdict import Cause, Delta, Explanation, Outcome, Settled
+from ddp_perf.core.verdict import Cause, Delta, Explanation, Settled
 from ddp_perf.render.units import (
     change_text,
     counted,
@@ -480,9 +480,6 @@ def _term(term: Delta) -> str:
 # The findings of the second stage of a session, as lines of text.
 
 
-_GREEN = (Outcome.PASS, Outcome.IMPROVEMENT)
-
-
 def settled_note(result: SuiteResult, case_id: str) -> str | None:
     """Return what the second stage found of the case, or None if it has nothing to say."""
     settled = result.settled.get(case_id)
@@ -515,7 +512,7 @@ def unkept_lines(result: SuiteResult) -> list[str]:
 
 def _is_green(result: SuiteResult, case_id: str) -> bool:
     own = (one for one in result.asserted_findings() if one.case_id == case_id)
-    return all(one.verdict.outcome in _GREEN for one in own)
+    return all(one.verdict.outcome.is_good for one in own)
 
 
 def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:

@@ -24,7 +24,7 @@ from ddp_perf.core.gpu import CLOCKS, HEAT, POWER_CAP, ClockName, Throttle
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_controlled, metric_spec
-from ddp_perf.core.verdict import Outcome, SessionPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.render.units import change_text, counted, field_changes
 from ddp_perf.session.gate.disturbance import made_invalid
 from ddp_perf.stats.rule.comparison import upper_t
@@ -315,7 +315,6 @@ def _level(sessions: Sequence[Session]) -> float:
 _SAME_CLOCK = 0.02  # clocks under load that differ by less: readings vary by as much
 _HALF = 0.5  # of a slow-down: what explains less of it is no cause
 _TITLES: dict[ClockName, str] = {"sm_clock_mhz": "GPU", "memory_clock_mhz": "GPU memory"}
-_SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
 
 
 class ClockChange(NamedTuple):
@@ -372,7 +371,7 @@ def _with_clocks(
 ) -> Finding:
     finding = msgspec.structs.replace(finding, changed=(*finding.changed, *as_conditions(changes)))
     verdict, lowest = finding.verdict, min(changes, key=lambda change: change.ratio)
-    is_slower = verdict.outcome in _SLOWER and finding.metric == STEP_TIME.name
+    is_slower = verdict.outcome.is_slower and finding.metric == STEP_TIME.name
     if not is_slower or verdict.ratio is None or finding.tolerance is None or lowest.ratio >= 1:
         return finding
     what = f"{lowest}; {_cause(lowest, measurement.launches)}"

@@ -21,7 +21,6 @@ from ddp_perf.core.metric import STEP_TIME, metric_spec
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import short_percent
 
-_NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
 # The description of each disturbance, with its remedy. The share is the median of its launches.
 _CAUSES = {
     "foreign": "other processes took {share} of the ranks' cores (find them with top)",
@@ -262,7 +261,7 @@ def with_disturbance(
     ``where`` names the session of the launches, if it is not the judged one.
     """
     metric = finding.metric
-    if metric_spec(metric).disturbed_by is None or finding.verdict.outcome in _NOT_COMPARED:
+    if metric_spec(metric).disturbed_by is None or not finding.verdict.outcome.is_compared:
         return finding
     disturbance = find_disturbance(finding.case_id, measurements, metric)
     if disturbance is not None:

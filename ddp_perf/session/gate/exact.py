@@ -68,17 +68,9 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
             reason = f"the step does {amount} work than the baseline's: {'; '.join(changes)}"
             found.append(Verdict(outcome=outcome, reason=reason))
     if found:
-        return min(found, key=lambda verdict: _WORST_FIRST.index(verdict.outcome))
+        return min(found, key=lambda verdict: verdict.outcome.severity)
     count = counted(len(stored.collectives), "collective")
     return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
-
-
-_WORST_FIRST = (
-    Outcome.REGRESSION,
-    Outcome.INVALID,
-    Outcome.UNDECIDED,
-    Outcome.IMPROVEMENT,
-)
 
 
 def _not_counted(launches: Sequence[LaunchResult]) -> str:
@@ -90,8 +82,7 @@ def with_missing(verdict: Verdict, launches: Sequence[LaunchResult]) -> Verdict:
 
     It passes only with the digests: nothing else shows that the ranks trained together.
     """
-    passes = verdict.outcome in (Outcome.PASS, Outcome.IMPROVEMENT)
-    if passes and (why := why_missing(launches, "digest")) is not None:
+    if verdict.outcome.is_good and (why := why_missing(launches, "digest")) is not None:
         reason = f"the parameters of the ranks were not compared {why}"
         verdict = Verdict(outcome=Outcome.INVALID, reason=reason)
     for fact in FACTS:
@@ -140,7 +131,7 @@ def with_flops(
     """
     if stored is None or not stored.flops or not is_comparable(stored, case):
         return verdict
-    if verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
+    if not verdict.outcome.is_compared:
         return verdict
     if (why := _not_compared(launches, case, stored, torch)) is not None:
         reason = f"{verdict.reason}; FLOPs are not compared: {why}"
@@ -463,10 +454,6 @@ def acknowledged_as_measured(given: Acknowledgement, result: SuiteResult) -> Ack
 # Acknowledged regressions and missed targets: they are expected until a date.
 
 
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
-_BAD = (Outcome.REGRESSION, Outcome.MISSES_TARGET)
-
-
 def with_acknowledgements(
     findings: Iterable[Finding], baseline: Baseline, date: str
 ) -> tuple[Finding, ...]:
@@ -483,9 +470,9 @@ def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | 
     """Return the state of an acknowledgement, or None if none applies to this verdict."""
     if given is None:
         return None
-    if found.verdict.outcome in _GOOD:
+    if found.verdict.outcome.is_good:
         return Known(acknowledgement=given, state="over")
-    if found.verdict.outcome not in _BAD:
+    if not found.verdict.outcome.is_red:
         return None
     if not given.holds(date):
         return Known(acknowledgement=given, state="expired")

@@ -113,7 +113,7 @@ def _compared(
         else:
             reason, outcome = f"{reason}, which has no baseline; compare both", verdict.outcome
     else:
-        slower = there.verdict.outcome in (Outcome.REGRESSION, Outcome.SUSPECT)
+        slower = there.verdict.outcome.is_slower
         what = "slower on" if slower else "not shown to be as fast as before on"
         reason, outcome = f"{what} node {node} as well{by}", verdict.outcome
     verdict = msgspec.structs.replace(

@@ -345,12 +345,10 @@ def _with_ratios_checked(findings: Sequence[Finding]) -> list[Finding]:
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
-    bad = (Outcome.REGRESSION, Outcome.SUSPECT)
-    good = (Outcome.PASS, Outcome.IMPROVEMENT)
     ratio = step_time.verdict.ratio
-    if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:
+    if not efficiency.verdict.outcome.is_slower or ratio is None or ratio > 1:
         return efficiency
-    outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.UNDECIDED
+    outcome = Outcome.PASS if step_time.verdict.outcome.is_good else Outcome.UNDECIDED
     reason = "the one-rank step got faster, and the step of all ranks is not slower"
     verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
     return msgspec.structs.replace(efficiency, verdict=verdict)

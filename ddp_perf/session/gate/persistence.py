@@ -9,7 +9,7 @@ import msgspec
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, are_apart
 from ddp_perf.core.measurement import Finding, Look
 from ddp_perf.core.metric import EXACT, METRICS, NODES
-from ddp_perf.core.verdict import OPEN, Outcome
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.stats.rule.comparison import sessions_to_confirm
 
@@ -23,7 +23,6 @@ from ddp_perf.stats.rule.comparison import sessions_to_confirm
 #   somebody accepts it. A session that cannot decide does not clear it.
 
 
-_MAY_BE_AS_SLOW = (Outcome.PASS, *OPEN)
 _LEFT = 1 / 3
 _REMEDIES = (
     'fix it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
@@ -62,7 +61,8 @@ def _persisting(
     since = f"slower since {red[0].date[:10]}{_doubt(history)}" if red else ""
     if red and verdict.outcome is Outcome.REGRESSION:
         return _red(finding, f"{verdict.reason}. It has been {since}; {_REMEDIES}")
-    if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(finding, history):
+    may_be_as_slow = verdict.outcome.is_open or verdict.outcome is Outcome.PASS
+    if red and may_be_as_slow and not _shows_a_mend(finding, history):
         mend = f"{since}, and not shown to be fixed; {_REMEDIES}"
         return _red(finding, f"{mend}. This session: {verdict.reason}")
     if not red and verdict.chance is not None:
@@ -191,7 +191,7 @@ def _merged(old: Finding | None, new: Finding) -> Finding:
         return old or new
     if new.metric in EXACT:
         return new
-    if old.verdict.outcome not in OPEN:
+    if not old.verdict.outcome.is_open:
         return old
     look = Look(launches=old.launches, verdict=old.verdict)
     return msgspec.structs.replace(new, earlier=(*old.earlier, look))
@@ -202,7 +202,6 @@ def _merged(old: Finding | None, new: Finding) -> Finding:
 # They take no part of the false-alarm rate, which the cases of the core share.
 
 
-_RED = (Outcome.REGRESSION, Outcome.MISSES_TARGET)
 _GATING = (*EXACT, NODES)  # whatever the day
 
 
@@ -215,7 +214,7 @@ def report_only(findings: Iterable[Finding], case_ids: Collection[str]) -> tuple
 
 
 def _is_red(finding: Finding) -> bool:
-    red = finding.verdict.outcome in _RED and finding.metric not in _GATING
+    red = finding.verdict.outcome.is_red and finding.metric not in _GATING
     return red and not finding.is_expected
 
 

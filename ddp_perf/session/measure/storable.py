@@ -166,7 +166,6 @@ def _unannounced(
 Note = Callable[[SuiteResult], None]
 # Decides what is undecided; see `ddp_perf.settle`. Its last argument receives partial results.
 Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
 def in_second_stage(
@@ -216,5 +215,5 @@ def _improvements(result: SuiteResult) -> Iterator[tuple[str, str]]:
         step = result.finding(case_id, STEP_TIME.name)
         if not settled.pairs or step is None or step.verdict.outcome is not Outcome.IMPROVEMENT:
             continue
-        if all(found.verdict.outcome in _GOOD for found in own if found.target is None):
+        if all(found.verdict.outcome.is_good for found in own if found.target is None):
             yield case_id, f"a settled improvement: {step.verdict.reason}"

@@ -113,13 +113,6 @@ def _below(points: Floats, weights: Floats, sd: float, bound: float) -> tuple[Fl
 OF_SESSION = 0.25  # of a session's false-alarm rate: the verdicts by stored sessions
 _SLOWER_LEVEL = 0.1  # one-sided; with half a tolerance it sends a case to the pairs
 _UNKNOWN = 0.5  # the suspicion where no figure says how much slower the code is
-_NOT_COMPARED = (
-    Outcome.NO_BASELINE,
-    Outcome.INCOMPARABLE,
-    Outcome.MEETS_TARGET,
-    Outcome.MISSES_TARGET,
-    Outcome.BAD_NODE,
-)
 # An interval does not state its degrees of freedom, so quantiles of the normal law convert it. They
 # ask for the level of 10 % at least: with few degrees of freedom the interval is wider still.
 _SLOWER = float(special.ndtri(_SLOWER_LEVEL) / special.ndtri(PASS_LEVEL))  # half-widths
@@ -147,7 +140,7 @@ def suspicion(verdict: Verdict, tolerance: float) -> float | None:
     ``chance`` where this is stated, and one half where there is no valid figure. A REGRESSION comes
     before all others: 1 is added.
     """
-    if verdict.outcome in _NOT_COMPARED:
+    if not verdict.outcome.compares_sessions:
         return None
     if verdict.outcome is Outcome.REGRESSION:
         return 1 + _chance_of_tolerance(verdict, tolerance)

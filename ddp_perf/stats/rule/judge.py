@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
-from ddp_perf.core.verdict import OPEN, Outcome, SessionPrior, Verdict
+from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import (
     PASS_LEVEL,
@@ -194,7 +194,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     comparison = judged.comparison
     outcome, by = _outcome(judged, levels)
     launches = likely_launches = sessions = chance = None
-    if outcome in OPEN:
+    if outcome.is_open:
         launches = launches_to_decide(judged.errors, comparison, levels)
     if outcome is Outcome.UNDECIDED:
         if launches is None:

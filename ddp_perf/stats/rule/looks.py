@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.core.verdict import OPEN, Verdict
+from ddp_perf.core.verdict import Verdict
 
 # The second look, in launches of the first. Two looks find more than three, whose middle one costs
 # alpha and gives up early (benchmarks/looks.py); fewer than twice as many add too little.
@@ -26,7 +26,7 @@ def next_look(verdict: Verdict, launches: int, looks: Sequence[int]) -> int | No
 
     None: the verdict is decided, or all planned launches would not decide it.
     """
-    if verdict.outcome not in OPEN or verdict.more_launches is None:
+    if not verdict.outcome.is_open or verdict.more_launches is None:
         return None
     if launches + verdict.more_launches > looks[-1]:
         return None

@@ -10,7 +10,7 @@ import pytest
 
 from ddp_perf.baselines.save import merge
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.verdict import OPEN, Outcome
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.store_baseline import append, new_sessions
 from tests.builders import make_baseline, make_case, make_measurement, make_result
@@ -235,7 +235,7 @@ def test_a_red_session_followed_by_undecided_ones_stays_red_until_one_decides(se
         assert verdict.reason.startswith("slower since 2026-01-09, and not shown to be fixed; ")
 
     assert gate.next(gate.spread(launches=0.01)).outcome is GREEN
-    assert gate.next(undecided).outcome in OPEN
+    assert gate.next(undecided).outcome.is_open
 
 
 def test_slow_launches_of_a_red_session_do_not_excuse_those_of_the_next_ones():
