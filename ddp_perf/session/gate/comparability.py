@@ -190,6 +190,10 @@ class MachineHistory:
         host, stored = self._environment.pooled_host, self._stored(case_id, metric)
         return stored if host is None else stored.seen_from(host)
 
+    def clock_changes(self, case_id: str, session: Session) -> list[ClockChange]:
+        """Return the clocks of a session that differ from those of the baseline."""
+        return clock_changes(session, self.of(case_id, STEP_TIME.name).at_level)
+
     def compares_hosts(self, finding: Finding) -> bool:
         """Return whether a finding compares this host with the other hosts of its pool."""
         return finding.baseline is not None and self.of(finding.case_id, finding.metric).of_hosts
@@ -351,24 +355,16 @@ def as_conditions(changes: Sequence[ClockChange]) -> tuple[str, ...]:
 
 
 def with_clocks(
-    findings: Sequence[Finding],
-    measurement: Measurement,
-    session: Session,
-    history: MachineHistory,
-) -> list[Finding]:
-    """Add changed clocks to findings, which are INVALID if they explain why the step is slower.
+    finding: Finding, measurement: Measurement, changes: Sequence[ClockChange]
+) -> Finding:
+    """Add changed clocks to a finding, which is INVALID if they explain why the step is slower.
 
     A step takes at most as much longer as a clock is slower. What is left of a REGRESSION beyond
     that is the code's, and so is a power limit that the ranks reach by themselves: then it gets a
     remark. A clock does not explain a scaling cost: the step of one rank has the same clock.
     """
-    changes = clock_changes(session, history.of(measurement.case.id, STEP_TIME.name).at_level)
-    return [_with_clocks(one, measurement, changes) if changes else one for one in findings]
-
-
-def _with_clocks(
-    finding: Finding, measurement: Measurement, changes: Sequence[ClockChange]
-) -> Finding:
+    if not changes:
+        return finding
     finding = msgspec.structs.replace(finding, changed=(*finding.changed, *as_conditions(changes)))
     verdict, lowest = finding.verdict, min(changes, key=lambda change: change.ratio)
     is_slower = verdict.outcome.is_slower and finding.metric == STEP_TIME.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -180,20 +180,33 @@ def judge_again(
 def conclude_findings(
     findings: Iterable[Finding], context: JudgingContext, date: str
 ) -> tuple[Finding, ...]:
-    """Judge in the light of the sessions before, and add the acknowledgements of that day.
+    """Judge in the light of the sessions before ``date``, by each of `CONCLUDING` in turn."""
+    for stage in CONCLUDING.values():
+        findings = stage(findings, context, date)
+    return tuple(findings)
 
-    The times of a case that rotates are not red.
-    """
-    persisting = with_persistence(
-        findings,
-        context.baseline.cases,
-        date=date,
-        alpha=context.alpha,
-        host=context.environment.pooled_host,
-    )
-    cases = context.baseline.cases
-    known = with_acknowledgements(with_unmeasured(persisting, cases, date), context.baseline, date)
-    return report_only(known, context.reported)
+
+# What happens to the findings of a session after its last launch, in this order.
+CONCLUDING: dict[str, Callable[[Iterable[Finding], JudgingContext, str], Iterable[Finding]]] = {
+    "red stays red until it is fixed, and suspects in a row are red": (
+        lambda found, context, date: with_persistence(
+            found,
+            context.baseline.cases,
+            date=date,
+            alpha=context.alpha,
+            host=context.environment.pooled_host,
+        )
+    ),
+    "sessions without a figure are counted": (
+        lambda found, context, date: with_unmeasured(found, context.baseline.cases, date)
+    ),
+    "what somebody acknowledged is expected until its day": (
+        lambda found, context, date: with_acknowledgements(found, context.baseline, date)
+    ),
+    "times of a case that rotates fail nothing": (
+        lambda found, context, date: report_only(found, context.reported)
+    ),
+}
 
 
 def _at_each_look(result: SuiteResult) -> Iterator[Mapping[str, Measurement]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,10 +18,11 @@ from ddp_perf.core.baseline import (
     Session,
 )
 from ddp_perf.core.case import Case
-from ddp_perf.core.environment import Environment
+from ddp_perf.core.environment import Environment, OutlierHost
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import (
+    EXACT,
     LOSS,
     MISSING_READINGS,
     STRUCTURE,
@@ -29,6 +31,7 @@ from ddp_perf.core.metric import (
 )
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.comparability import (
+    ClockChange,
     MachineHistory,
     changes,
     compared_with_hosts,
@@ -95,7 +98,11 @@ def judge_suite(
     summaries: Mapping[str, Sequence[LaunchSummary]],
     context: JudgingContext,
 ) -> list[Finding]:
-    """Judge all cases that were measured, and their nodes if they were measured one by one."""
+    """Judge all cases that were measured, and their nodes if they were measured one by one.
+
+    A case that compares with the baseline is judged metric by metric. Then each of `COMPARED` sees
+    its findings; `CONCLUDING` follows at the end of the session.
+    """
     seen = context.baseline, context.environment
     findings = judge_each_node(measurements, summaries, *seen, alpha=context.alpha)
     of_nodes = {found.case_id: found for found in findings}
@@ -106,36 +113,22 @@ def judge_suite(
     for case_id, measurement in measurements.items():
         if not measurement.is_complete:
             continue
-        case, stored = measurement.case, context.baseline.cases.get(case_id)
-        utilisation = utilisation_of(measurement, context.environment.accelerator_key)
-        if utilisation is not None and utilisation.is_impossible:
-            reason = f"a measurement error: {utilisation}"
-            findings += _refused(measurement, Outcome.INVALID, reason, context)
-        elif stored is None:
-            judged = _unknown(measurement, context)
-            findings += [with_disturbance(finding, measurements) for finding in judged]
-        elif changed := work_differences(stored, case):
-            reason = (
-                f"{context.baseline_path} contains other work: {', '.join(changed)};"
-                f" {context.remedies.other_work}"
-            )
-            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
-        elif other := other_machine(
-            stored, context.environment, world_size=case.world_size, nodes=case.nodes
-        ):
-            reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
-            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
-        else:
-            judged = [
-                compared_with_hosts(finding, outlier)
-                if history.compares_hosts(finding)
-                else finding
-                for finding in _judge_case(measurement, sessions[case_id], context, history)
-            ]
-            if case_id in of_nodes:
-                judged = [name_nodes(one, of_nodes[case_id], measurement) for one in judged]
-            judged = with_clocks(judged, measurement, sessions[case_id], history)
-            findings += [with_disturbance(finding, measurements) for finding in judged]
+        if (refused := _why_refused(measurement, context)) is not None:
+            findings += _refused(measurement, *refused, context)
+            continue
+        judged = list(_judge_case(measurement, sessions[case_id], context, history))
+        case = SeenCase(
+            measurement=measurement,
+            measurements=measurements,
+            by_metric={finding.metric: finding for finding in judged},
+            clocks=history.clock_changes(case_id, sessions[case_id]),
+            history=history,
+            outlier=outlier,
+            of_nodes=of_nodes.get(case_id),
+        )
+        for stage in COMPARED.values():
+            judged = [stage(finding, case) for finding in judged]
+        findings += judged
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
         tables = context.baseline.published
@@ -143,6 +136,69 @@ def judge_suite(
             measurements, summaries, key, context.looks, tables, context.machine
         )
     return [with_acknowledged_value(one, measurements, context.baseline) for one in findings]
+
+
+class SeenCase(NamedTuple):
+    """All that a stage of the gate may ask of a case that compares with the baseline."""
+
+    measurement: Measurement
+    measurements: Mapping[str, Measurement]  # of all cases of the session
+    by_metric: Mapping[str, Finding]  # as the rule left them
+    clocks: Sequence[ClockChange]  # since the baseline
+    history: MachineHistory
+    outlier: OutlierHost | None
+    of_nodes: Finding | None  # on its nodes, if they were measured one by one
+
+
+def _with_ratio_checked(finding: Finding, case: SeenCase) -> Finding:
+    numerator = None if finding.metric in EXACT else metric_spec(finding.metric).numerator
+    step = case.by_metric.get(numerator or "")
+    return finding if step is None else _only_if_slower_itself(finding, step)
+
+
+def _with_hosts(finding: Finding, case: SeenCase) -> Finding:
+    is_of_hosts = case.history.compares_hosts(finding)
+    return compared_with_hosts(finding, case.outlier) if is_of_hosts else finding
+
+
+def _with_nodes(finding: Finding, case: SeenCase) -> Finding:
+    nodes = case.of_nodes
+    return finding if nodes is None else name_nodes(finding, nodes, case.measurement)
+
+
+# What happens to a finding after the rule, in this order: each stage sees what those before it
+# made of it.
+COMPARED: dict[str, Callable[[Finding, SeenCase], Finding]] = {
+    "a ratio is worse only if its numerator is": _with_ratio_checked,
+    "a host that does not fit its pool is INVALID": _with_hosts,
+    "nodes that were measured one by one are named": _with_nodes,
+    "a slower clock excuses what it explains": lambda one, case: with_clocks(
+        one, case.measurement, case.clocks
+    ),
+    "disturbed launches decide nothing": lambda one, case: with_disturbance(one, case.measurements),
+}
+
+
+def _why_refused(measurement: Measurement, context: JudgingContext) -> tuple[Outcome, str] | None:
+    """Return why nothing of the case compares with the baseline, or None if something does."""
+    case, remedies = measurement.case, context.remedies
+    utilisation = utilisation_of(measurement, context.environment.accelerator_key)
+    if utilisation is not None and utilisation.is_impossible:
+        return Outcome.INVALID, f"a measurement error: {utilisation}"
+    path, stored = context.baseline_path, context.baseline.cases.get(case.id)
+    if stored is None and (other := context.elsewhere.get(case.id)) is not None:
+        what = f"the baseline is of {other}, this is {context.baseline.accelerator}"
+        return Outcome.INCOMPARABLE, f"{what}; {remedies.no_such_case}"
+    if stored is None:
+        return Outcome.NO_BASELINE, f"{path} has no such case; {remedies.no_such_case}"
+    if changed := work_differences(stored, case):
+        reason = f"{path} contains other work: {', '.join(changed)}; {remedies.other_work}"
+        return Outcome.INCOMPARABLE, reason
+    if other := other_machine(
+        stored, context.environment, world_size=case.world_size, nodes=case.nodes
+    ):
+        return Outcome.INCOMPARABLE, f"{path}: {other}; {remedies.other_machine}"
+    return None
 
 
 def _over_nodes(
@@ -167,20 +223,6 @@ def _over_nodes(
     return sessions, msgspec.structs.replace(context, baseline=baseline, sampling=sampling)
 
 
-def _unknown(measurement: Measurement, context: JudgingContext) -> Iterable[Finding]:
-    """Judge a case that was never stored on this accelerator."""
-    case = measurement.case
-    if (other := context.elsewhere.get(case.id)) is not None:
-        outcome = Outcome.INCOMPARABLE
-        what = f"the baseline is of {other}, this is {context.baseline.accelerator}"
-    else:
-        outcome = Outcome.NO_BASELINE
-        what = f"{context.baseline_path} has no such case"
-    reason = f"{what}; {context.remedies.no_such_case}"
-    refused = _refused(measurement, outcome, reason, context)
-    return [_with_published(finding, case, context) for finding in refused]
-
-
 def _with_published(finding: Finding, case: Case, context: JudgingContext) -> Finding:
     """Return the finding with what was published of the case and asserts nothing."""
     line = describe_published(context.baseline.published, finding.metric, case)
@@ -192,7 +234,8 @@ def _refused(
 ) -> Iterable[Finding]:
     case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
     for metric in gated_metrics(case):
-        yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+        found = Finding(case_id=case.id, metric=metric, verdict=verdict)
+        yield found if case.id in context.baseline.cases else _with_published(found, case, context)
     if case.trains:
         yield _judge_structure(measurement, context)
         yield from _judge_loss(measurement, context, otherwise=verdict)
@@ -255,18 +298,13 @@ def _judge_case(
     session: Session,
     context: JudgingContext,
     history: MachineHistory,
-) -> Iterable[Finding]:
+) -> Iterator[Finding]:
     case = measurement.case
-    findings = _with_ratios_checked(
-        [
-            _with_published(_judge_metric(case, metric, session, context, history), case, context)
-            for metric in gated_metrics(case)
-        ]
-    )
+    for metric in gated_metrics(case):
+        yield _with_published(_judge_metric(case, metric, session, context, history), case, context)
     if case.trains:
-        findings.append(_judge_structure(measurement, context))
-        findings += _judge_loss(measurement, context)
-    return findings
+        yield _judge_structure(measurement, context)
+        yield from _judge_loss(measurement, context)
 
 
 def _judge_metric(
@@ -331,16 +369,6 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
     if not stored.log or first is None or not current:
         return None
     return statistics.median(current) / first
-
-
-def _with_ratios_checked(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings; a ratio is worse only if its numerator is worse too."""
-    by_metric = {finding.metric: finding for finding in findings}
-    checked = []
-    for finding in findings:
-        numerator = by_metric.get(metric_spec(finding.metric).numerator or "")
-        checked.append(_only_if_slower_itself(finding, numerator) if numerator else finding)
-    return checked
 
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:

@@ -69,7 +69,7 @@ def test_a_clock_explains_no_scaling_cost():
     stored = make_case_baseline(CASE, make_session([0.01], sm_clock_mhz=1980.0))
     history = MachineHistory(make_baseline({CASE.id: stored}), make_environment())
 
-    (found,) = with_clocks([slower], measurement, session, history)
+    found = with_clocks(slower, measurement, history.clock_changes(CASE.id, session))
 
     assert "GPU clock under load 1,980 → 1,200 MHz" in found.changed
     assert found.verdict == slower.verdict
