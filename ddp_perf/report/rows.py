@@ -140,10 +140,12 @@ def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     cases = counted(len(findings), "case")
     if not bounds:
         return f"{metric.title}: no verdict on {cases}; {without}"
-    most = max(bounds)
+    most, each = max(bounds), " each" if len(bounds) > 1 else ""
     what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "no slow-down"
-    where = f"in the other {len(bounds)} of {cases}" if without else f"in {cases}"
-    return f"{metric.title}: {without}{without and '; '}{what} {where} (99.5 % confidence each)"
+    rest = "one" if len(bounds) == 1 else str(len(bounds))
+    where = f"the other {rest} of {cases}" if without else cases
+    text = f"{what} in {where} (99.5 % confidence{each})"
+    return f"{metric.title}: {without}{without and '; '}{text}"
 
 
 def _matters(finding: Finding) -> bool:

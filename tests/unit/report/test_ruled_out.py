@@ -75,7 +75,7 @@ def test_a_failed_case_is_counted():
     (line,) = ruled_out_lines(make_result([measured[0], failed], findings=(finding,)))
 
     assert line.startswith("step time: 1 is not judged; no slow-down above ")
-    assert line.endswith(" in the other 1 of 2 cases (99.5 % confidence each)")
+    assert line.endswith(" in the other one of 2 cases (99.5 % confidence)")
 
 
 @pytest.mark.parametrize(
