@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ddp_perf.render.model import CASE, Cell, Column, Media, Table
-from ddp_perf.render.units import ABSENT, rounded_percent, short_percent, suite_names
+from ddp_perf.render.units import (
+    ABSENT,
+    change_range,
+    percent_change,
+    rounded_percent,
+    short_percent,
+    suite_names,
+)
 from ddp_perf.report.rows import CaseRow
 
 
@@ -50,7 +57,7 @@ def figure_table(
 
 
 def suite_figures(rows: Sequence[CaseRow]) -> Table:
-    """Return each case with its verdict, its ratio to the baseline, and all that was measured.
+    """Return each case with its verdict, its change, and all that was measured.
 
     Figures that no case has are left out: a collective has no speed-up. With several suites, each
     name has its suite.
@@ -61,13 +68,13 @@ def suite_figures(rows: Sequence[CaseRow]) -> Table:
     return Table(
         label="figures of each case",
         of_cases=True,
-        columns=(CASE, VERDICT, *(one.column for one in known), *RATIOS),
+        columns=(CASE, *JUDGED, *(one.column for one in known), *CERTAINTY),
         rows=tuple(
             (
                 Cell(name, name),
-                verdict_cell(row),
+                *_judged_cells(row),
                 *(one.cell(row) for one in known),
-                *ratio_cells(row),
+                *_certainty_cells(row),
             )
             for row, name in zip(rows, names, strict=True)
         ),
@@ -85,21 +92,22 @@ def _figures(unit: str) -> list[FigureColumn]:
 
 def session_columns() -> tuple[Column, ...]:
     """Return all columns of the table, as those of samples."""
-    return (CASE, VERDICT, *(one.column for one in _figures("samples")), *RATIOS)
+    return (CASE, *JUDGED, *(one.column for one in _figures("samples")), *CERTAINTY)
 
 
-VERDICT = Column(title="verdict", key="verdict", meaning="the worst of the case", words=True)
-RATIOS = (
+JUDGED = (
+    Column(title="verdict", key="verdict", meaning="the worst of the case", words=True),
     Column(
-        title="ratio",
+        title="change",
         key="ratio",
-        meaning="this session ÷ its baseline: 1.05 is 5 % worse",
-        media="wide",
+        meaning="of the metric with that verdict, against its baseline: + is worse",
     ),
+)
+CERTAINTY = (
     Column(
         title="99 % interval",
         key="ratio_low",
-        meaning="of the ratio; its other end is ratio_high",
+        meaning="of the change; its other end is ratio_high",
         media="wide",
     ),
     Column(
@@ -111,19 +119,15 @@ RATIOS = (
 )
 
 
-def verdict_cell(row: CaseRow) -> Cell:
-    return Cell(row.verdict, row.verdict, row.status)
+def _judged_cells(row: CaseRow) -> tuple[Cell, Cell]:
+    change = ABSENT if row.ratio is None else percent_change(row.ratio)
+    return Cell(row.verdict, row.verdict, row.status), Cell(change, row.ratio)
 
 
-def ratio_cells(row: CaseRow) -> tuple[Cell, Cell, Cell]:
-    """Return the cells of RATIOS."""
+def _certainty_cells(row: CaseRow) -> tuple[Cell, Cell]:
     low, high, seen = row.ratio_low, row.ratio_high, row.minimum_detectable
-    interval = ABSENT if low is None or high is None else f"{low:.3f} to {high:.3f}"
-    return (
-        Cell(ABSENT if row.ratio is None else f"{row.ratio:.3f}", row.ratio),
-        Cell(interval, low),
-        Cell(at_least(seen), seen),
-    )
+    interval = None if low is None or high is None else (low, high)
+    return Cell(change_range(interval), low), Cell(at_least(seen), seen)
 
 
 def at_least(value: float | None) -> str:
@@ -220,6 +224,7 @@ _FIGURES = (
         "the scaling overhead: the share of a step by which it is longer than the ideal, which is"
         " the step of one rank (b), or that ÷ ranks (g)",
         percent_text,
+        "wide",
         value=_overhead,
     ),
     FigureColumn(

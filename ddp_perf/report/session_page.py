@@ -26,7 +26,7 @@ from ddp_perf.render.model import (
     notes,
     words,
 )
-from ddp_perf.render.units import ABSENT
+from ddp_perf.render.units import ABSENT, percent_change
 from ddp_perf.report.charts import launches_chart, step_charts
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
 from ddp_perf.report.session_report import case_section, open_rows
@@ -121,7 +121,7 @@ def _details(suite: SuiteResult, row: CaseRow) -> Iterator[Part]:
 
 
 def _verdicts(suite: SuiteResult, findings: Sequence[Finding]) -> Table:
-    columns = (*words("metric", "verdict"), *figures("ratio"), *words("reason"))
+    columns = (*words("metric", "verdict"), *figures("change"), *words("reason"))
     rows = tuple(_verdict(suite, found) for found in findings)
     label = f"every verdict on {findings[0].case_id}"
     return Table(label=label, columns=columns, rows=rows)
@@ -135,7 +135,7 @@ def _verdict(suite: SuiteResult, finding: Finding) -> tuple[Cell, ...]:
     return (
         Cell(metric_title(finding.metric), finding.metric),
         Cell(shown, outcome, status_of(suite, finding)),
-        Cell(ABSENT if ratio is None else f"{ratio:.3f}", ratio),
+        Cell(ABSENT if ratio is None else percent_change(ratio), ratio),
         Cell("; ".join(reasons)),
     )
 

@@ -181,7 +181,7 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    pairs = f"in {counted(paired.pairs, 'pair')} of launches side by side with {label}"
+    pairs = f"in {counted(paired.pairs, 'pair')} of launches beside the code of {label}"
     if paired.ratio is None:
         return f"no change is shown {pairs}"
     change = percent_change(paired.ratio)

@@ -162,12 +162,12 @@ def model_of(counted: CountedCase, accelerator: str) -> CostModel | None:
 
 
 def cost_text(cost: WorkCost) -> str:
-    """Write a cost: ``modelled on A100-SXM4-80GB: a step of 61 ms changes by about +0.3 ms``."""
-    bound = "at least" if cost.at_least else "about"
+    """Write a cost: ``modelled on A100-SXM4-80GB: about +0.3 ms a step (61 → 61.3)``."""
+    bound, before = "at least" if cost.at_least else "about", 1e3 * cost.step_s
     without = f", without {', '.join(cost.left_out)}" if cost.left_out else ""
     return (
-        f"modelled on {cost.accelerator.upper()}: a step of {short_number(1e3 * cost.step_s)} ms"
-        f" changes by {bound} {signed_ms(cost.change_s)} ms{without}"
+        f"modelled on {cost.accelerator.upper()}: {bound} {signed_ms(cost.change_s)} ms a step"
+        f" ({short_number(before)} → {short_number(before + 1e3 * cost.change_s)}){without}"
     )
 
 

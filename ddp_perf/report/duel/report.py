@@ -173,7 +173,7 @@ def _notes(report: DuelReport) -> Iterator[str]:
 def certainty(report: DuelReport) -> str:
     """Return the probability of a false alarm."""
     rate = short_percent(report.false_alarm_rate)
-    return f"chance of any false SLOWER in this duel: at most {rate}; of any false FASTER: the same"
+    return f"if both sides are equal, any SLOWER has a chance of at most {rate}, as has any FASTER"
 
 
 # A case of a duel: its reasons, its causes and, on the page, all of its figures.
@@ -370,7 +370,10 @@ def _conditions_of(row: DuelRow) -> Iterator[str]:
         yield f"side {side}: {text}"
     seen = smallest_seen(row)
     if seen is not None and row.verdict == DuelOutcome.UNDECIDED.value:
-        yield f"all pairs of the budget would find {effect_text(seen)} nine times in ten"
+        yield (
+            f"all pairs that the budget has room for find a slow-down of {effect_text(seen)} nine"
+            " times in ten"
+        )
 
 
 def _spread(estimate: PowerEstimate) -> str:

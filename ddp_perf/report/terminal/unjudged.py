@@ -11,7 +11,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Table
 from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import short_names
-from ddp_perf.report.columns import RATIOS, VERDICT, suite_figures
+from ddp_perf.report.columns import CERTAINTY, JUDGED, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows
 from ddp_perf.report.step_terms import advice_lines, not_shown, term_parts
@@ -42,7 +42,7 @@ def _figures(result: SuiteResult) -> Table:
     """Return the table of the finished cases, without the verdicts that they do not have."""
     rows = [row for row in case_rows(result) if result.measurements[row.case].is_complete]
     table = suite_figures(rows)
-    shown = [at for at, column in enumerate(table.columns) if column not in (VERDICT, *RATIOS)]
+    shown = [at for at, column in enumerate(table.columns) if column not in (*JUDGED, *CERTAINTY)]
     return table.of_columns(shown)
 
 

@@ -43,7 +43,7 @@ def test_every_term_and_every_column_has_its_meaning():
     for term, meaning in MEANINGS.items():
         assert f"<b>{term}</b>: {meaning}" in page.replace("&#39;", "'")
     explained = re.findall(r'aria-label="What is (.*?)\?"', page)
-    assert {"ratio", "99 % interval", "detects", "step ms", "overhead"} <= set(explained)
+    assert {"change", "99 % interval", "detects", "step ms", "overhead"} <= set(explained)
     assert set(MEANINGS) == set(SHOWN)
 
 

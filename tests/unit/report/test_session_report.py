@@ -63,8 +63,8 @@ def sections_of(result):
 
 
 def test_the_table_shows_step_time_throughput_and_efficiency(result):
-    none = ["none-ws1", "NOT", "JUDGED", "10.00", "6,400", *"––––"]
-    ddp = ["ddp-ws2", "NOT", "JUDGED", "12.50", "10,240", "1.60", "80", "%", "20", "%", "–"]
+    none = ["none-ws1", "NOT", "JUDGED", "–", "10.00", "6,400", *"–––"]
+    ddp = ["ddp-ws2", "NOT", "JUDGED", "–", "12.50", "10,240", "1.60", "80", "%", "–"]
     assert row_of(result, "none") == none
     assert row_of(result, "ddp-ws2") == ddp
 
@@ -74,7 +74,7 @@ def test_throughput_is_in_the_workloads_unit():
     tokens = make_result([make_measurement(ONE, [0.01], unit=unit)])
 
     assert "samples" not in report_text(build_suite(tokens), 80)
-    assert row_of(tokens, "mlp")[4] == "3,276,800"  # 512 × 64 ÷ 10 ms
+    assert row_of(tokens, "mlp")[5] == "3,276,800"  # 512 × 64 ÷ 10 ms
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -294,11 +294,11 @@ def test_an_improvement_a_drift_and_an_acknowledgement_that_is_over_are_notes():
         ({"unchanged": True, "machine": ("host a → b",)}, "those of L; the machine: host a → b"),
         (
             {"pairs": 8, "seconds": 60.0},
-            "settled by 8 pairs of launches side by side with L in 60 s",
+            "settled by 8 pairs of launches beside the code of L in 60 s",
         ),
         (
             {"pairs": 8, "seconds": 60.0, "problem": "ended"},
-            "8 pairs of launches side by side with L in 60 s; ended",
+            "8 pairs of launches beside the code of L in 60 s; ended",
         ),
         ({"problem": "no time"}, "not settled: no time"),
     ],

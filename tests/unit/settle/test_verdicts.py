@@ -199,7 +199,7 @@ def test_pairs_that_decide_are_final(before, paired, ratio, interval, after):
     assert found.by_itself is before
     assert (found.verdict.ratio, found.verdict.interval) == (ratio, interval)
     assert found.verdict.reason == (
-        f"{100 * (ratio - 1):+.1f} % in 4 pairs of launches side by side with {LABEL}; the"
+        f"{100 * (ratio - 1):+.1f} % in 4 pairs of launches beside the code of {LABEL}; the"
         " tolerance is 5 %"
     )
 
@@ -253,7 +253,7 @@ def test_too_few_pairs_say_so():
     assert found.verdict.outcome is Outcome.UNDECIDED
     assert (
         found.verdict.reason
-        == f"no change is shown in 1 pair of launches side by side with {LABEL}"
+        == f"no change is shown in 1 pair of launches beside the code of {LABEL}"
     )
     assert found.verdict.upper is None
 

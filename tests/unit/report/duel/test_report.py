@@ -168,7 +168,9 @@ def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
     metric = make_metric_duel(ONE, UNDECIDED, more_pairs=40, minimum_detectable=0.062)
     lines = shown(make_case_duel(UNDECIDED, ONE, metrics=(metric,))).splitlines()
 
-    assert "  all pairs of the budget would find 6.2 % nine times in ten" in lines
+    assert (
+        "  all pairs that the budget has room for find a slow-down of 6.2 % nine times in" in lines
+    )
     assert lines[-2:] == [
         "about 40 more pairs would decide 1 case",
         "next: ddp-perf duel main . --budget 3m",
