@@ -64,7 +64,8 @@ def bisect_environments(
     check_can_launch()
     root, capacity = Path.cwd(), find_capacity()
     sides = parse_environment(good, "A", root), parse_environment(bad, "B", root)
-    with contextlib.ExitStack() as stack:
+    run: EnvironmentRun | None = None
+    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
         a, b = (
             stack.enter_context(prepare_environment(side, root, on_progress=write_line))
             for side in sides
@@ -73,8 +74,7 @@ def bisect_environments(
         differences = find_differences(a, b)
         write_line(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
         # Each probe closes its own launchers.
-        nothing = contextlib.ExitStack()
-        stack.enter_context(leased(capacity, nothing))
+        stack.enter_context(leased(capacity, contextlib.ExitStack()))
         run = EnvironmentRun(
             a,
             b,
@@ -85,16 +85,18 @@ def bisect_environments(
         )
         stack.enter_context(contextlib.closing(run.log))
         tell_resumed(run.log, "probe")
-        with endable(AGAIN) as ending, BudgetProgress(budget_s) as progress:
-            try:
-                run.run(
-                    side_launcher,
-                    until=progress.until,
-                    on_probe=lambda probes: progress.show(f"probe {probes} done"),
-                )
-            except (LaunchError, SideError) as error:
-                ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
-        result = run.result()
+        progress = stack.enter_context(BudgetProgress(budget_s))
+        try:
+            run.run(
+                side_launcher,
+                until=progress.until,
+                on_probe=lambda probes: progress.show(f"probe {probes} done"),
+            )
+        except (LaunchError, SideError) as error:
+            ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
+    if run is None:
+        ending.exit(ExitCode.UNDECIDED)
+    result = run.result()
     print_result(result, [build_environments(result)], as_json=as_json)
     found = result.search.complete and bool(result.search.culprits)
     ending.exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)

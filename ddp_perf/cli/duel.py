@@ -21,7 +21,7 @@ from ddp_perf.cli.command import (
     show,
     write_line,
 )
-from ddp_perf.cli.measuring import KEPT, endable, raise_terminated
+from ddp_perf.cli.measuring import endable
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
@@ -104,7 +104,7 @@ def duel(
     repeat = _repeated(config or (), tolerance)
     finished = _Finished(report, as_json, repeat)
     try:
-        with endable(KEPT) as ending, contextlib.ExitStack() as stack:
+        with endable() as ending, contextlib.ExitStack() as stack:
             root = Path.cwd()
             parsed = (parse_side(a, "A", root), parse_side(b, "B", root))
             first, second = (
@@ -129,15 +129,15 @@ def duel(
             )
             finished.check_directories()
             _run(request, first, second, capacity, finished)
-        with endable(KEPT) as showing:
+        with endable() as showing:
             finished.show()
-        if showing.why is not None:  # interrupted while the report was written
+        if showing.code is not None:  # interrupted while the report was written
             ending = showing
             finished.show()
     except DdpPerfError:
         finished.name_file()
         raise
-    ending.exit(ExitCode.UNDECIDED if ending.why is not None else finished.exit_code)
+    ending.exit(finished.exit_code if ending.code is None else ending.code)
 
 
 def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
@@ -158,7 +158,7 @@ def _run(
     capacity: Capacity,
     finished: _Finished,
 ) -> None:
-    opened = open_sides(a, b, capacity, on_wait=write_line, on_sigterm=raise_terminated)
+    opened = open_sides(a, b, capacity, on_wait=write_line)
     with opened as (first, second), BudgetProgress(request.budget_s) as progress:
 
         def note(duel: Duel) -> None:

@@ -16,7 +16,6 @@ from ddp_perf.system.host.termination import sigterm_calls
 
 LauncherT = TypeVar("LauncherT", bound=Closable)
 AGAIN = "run the same command again to go on"
-KEPT = "what was measured is kept"
 
 
 class TerminatedError(BaseException):
@@ -29,39 +28,38 @@ def raise_terminated() -> NoReturn:
 
 
 class Ending:
-    """The end of a measurement: ``why`` it was early, and the exit code of that, if it was."""
+    """The end of a measurement: ``code`` is the exit code if it was early, and else None."""
 
     def __init__(self) -> None:
-        self.why: str | None = None
         self.code: int | None = None
 
     def note(self, why: str, code: int) -> None:
-        """State why the measurement ends early."""
-        self.why, self.code = why, code
+        """Say why the measurement ends early."""
+        write_line(why)
+        self.code = code
 
     def exit(self, code: int) -> NoReturn:
-        """End the command with this code, or say why it ended early, with the code of that."""
-        if self.why is not None:
-            write_line(self.why)
+        """End the command with this code, or with that of an early end."""
         raise typer.Exit(code if self.code is None else self.code)
 
 
 @contextlib.contextmanager
-def endable(kept: str) -> Iterator[Ending]:
-    """End the block at Ctrl-C, SIGTERM or SIGHUP, and go on behind it with what it has.
+def endable(go_on: str = "") -> Iterator[Ending]:
+    """End the block at Ctrl-C, SIGTERM or SIGHUP, and go on behind it with what was measured.
 
-    ``kept`` is what a user may do with that.
+    It is the outermost block, so that a second signal ends the command. ``go_on`` is what a user
+    may do then.
     """
-    ending = Ending()
+    ending, then = Ending(), go_on and f"; {go_on}"
     try:
         with sigterm_calls(raise_terminated):
             yield ending
     except KeyboardInterrupt:
-        ending.note(f"interrupted; {kept}", ExitCode.INTERRUPTED)
+        ending.note(f"interrupted{then}", ExitCode.INTERRUPTED)
     except TerminatedError:
-        ending.note(f"ended by SIGTERM; {kept}", ExitCode.TERMINATED)
+        ending.note(f"ended by SIGTERM{then}", ExitCode.TERMINATED)
 
 
 def leased(capacity: Capacity, launcher: LauncherT) -> contextlib.AbstractContextManager[LauncherT]:
     """Return the machine with its launcher, which is closed at the end. Raises LeaseError."""
-    return open_machine(capacity, launcher, on_wait=write_line, on_sigterm=raise_terminated)
+    return open_machine(capacity, launcher, on_wait=write_line)

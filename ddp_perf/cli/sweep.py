@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import time
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +18,7 @@ from ddp_perf.cli.command import (
     print_result,
     write_line,
 )
-from ddp_perf.cli.measuring import KEPT, Ending, endable, leased
+from ddp_perf.cli.measuring import Ending, endable, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
@@ -25,6 +27,7 @@ from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime
@@ -119,33 +122,48 @@ def _measure(
         f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
         f" {len(settings.left_out)} left out"
     )
-    launcher = EnvironmentLauncher(ForkserverLauncher)
-    with leased(capacity, launcher), BudgetProgress(budget_s) as progress:
-        run = SweepRun(settings, launcher)
+    run: SweepRun | None = None
+    with contextlib.ExitStack() as stack:
+        ending = stack.enter_context(endable())
+        launcher = stack.enter_context(leased(capacity, EnvironmentLauncher(ForkserverLauncher)))
         runtime = launcher.runtime(settings.base)
         check_runtime(settings.base.tier, runtime, capacity.machine)
-
-        def result() -> SweepResult:
-            return sweep_result(
-                run,
-                began=began.isoformat(timespec="seconds"),
-                wall_s=time.monotonic() - began_s,
-                budget_s=budget_s,
-                runtime=runtime,
-            )
+        progress = stack.enter_context(BudgetProgress(budget_s))
+        run = SweepRun(settings, launcher)
+        result = functools.partial(
+            _result_of, run, began=began, began_s=began_s, budget_s=budget_s, runtime=runtime
+        )
 
         def note(launches: int) -> None:
             progress.launched(launches)
             _write_result(result(), output)
 
-        with endable(KEPT) as ending:
-            try:
-                failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
-                if failure is not None:
-                    ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
-            except ResultsError as error:
-                ending.note(str(error), ExitCode.USAGE)
-        return result(), ending
+        try:
+            failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
+            if failure is not None:
+                ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
+        except ResultsError as error:
+            ending.note(str(error), ExitCode.USAGE)
+    if run is None:
+        ending.exit(ExitCode.UNDECIDED)
+    return result(), ending
+
+
+def _result_of(
+    run: SweepRun,
+    *,
+    began: datetime.datetime,
+    began_s: float,
+    budget_s: float,
+    runtime: Runtime,
+) -> SweepResult:
+    return sweep_result(
+        run,
+        began=began.isoformat(timespec="seconds"),
+        wall_s=time.monotonic() - began_s,
+        budget_s=budget_s,
+        runtime=runtime,
+    )
 
 
 def _write_result(result: SweepResult, output: Path) -> Path:

@@ -326,13 +326,15 @@ def _measure(
     total = sum(case.schedule.launches for case in cases)
     result: SuiteResult | None = None
     with (
-        endable("nothing is kept") as ending,
+        endable() as ending,
         leased(capacity, launcher),
         LaunchProgress(total) as progress,
     ):
         write_line(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
         result = measure_unjudged(cases, launcher, capacity, root=root, on_launch=progress.launched)
-    return result or ending.exit(ExitCode.UNDECIDED)
+    if result is None or ending.code is not None:
+        ending.exit(ExitCode.UNDECIDED)
+    return result
 
 
 def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -83,14 +83,13 @@ def open_sides(
     capacity: Capacity,
     *,
     on_wait: Callable[[str], None],
-    on_sigterm: Callable[[], NoReturn],
 ) -> Iterator[tuple[OpenSide, OpenSide]]:
     """Lease the machine, and yield both sides with their launchers, which are closed at the end.
 
-    ``on_wait`` and ``on_sigterm`` are those of `open_machine`. Raises LeaseError.
+    ``on_wait`` is that of `open_machine`. Raises LeaseError.
     """
     first, second = OpenSide(a, side_launcher(a)), OpenSide(b, side_launcher(b))
-    machine = open_machine(capacity, first.launcher, on_wait=on_wait, on_sigterm=on_sigterm)
+    machine = open_machine(capacity, first.launcher, on_wait=on_wait)
     with machine, contextlib.closing(second.launcher):
         yield first, second
 

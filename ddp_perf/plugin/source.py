@@ -17,6 +17,7 @@ from ddp_perf.session.measure.machine import Launchers, open_machine
 from ddp_perf.session.measure.rounds import Bench
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.termination import sigterm_calls
 from ddp_perf.workloads.corpus import check_texts
 
 if TYPE_CHECKING:
@@ -184,13 +185,9 @@ class Measured:
             if not options.cluster.each_node and (length := self._plan.length(options)):
                 setup.progress.say(length)
             launcher = self._resources.enter_context(
-                open_machine(
-                    setup.capacity,
-                    self._launchers,
-                    on_wait=setup.progress.warn,
-                    on_sigterm=self._on_sigterm,
-                )
+                open_machine(setup.capacity, self._launchers, on_wait=setup.progress.warn)
             )
+            self._resources.enter_context(sigterm_calls(self._on_sigterm))
             self._bench = Bench(
                 launcher=launcher,
                 progress=setup.progress,

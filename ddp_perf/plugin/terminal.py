@@ -64,6 +64,7 @@ def pytest_terminal_summary(
     from ddp_perf.render.terminal import report_text
     from ddp_perf.report.session_report import build_suite
     from ddp_perf.report.suite_notes import headline
+    from ddp_perf.report.terminal.text import false_alarm_line
     from ddp_perf.report.terminal.unjudged import strict_lines
 
     ddp = config.stash.get(SESSION, None)
@@ -74,9 +75,12 @@ def pytest_terminal_summary(
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        text = report_text(build_suite(result), width, whole=verbosity > 0)
-        strict = wrapped(strict_lines(result) if ddp.options.strict else [], width)
-        for line in (*text.splitlines(), *strict):  # pytest escapes "\n" if it cannot encode a line
+        whole, rate = verbosity > 0, ddp.options.false_alarm_rate
+        text = report_text(build_suite(result, each=whole), width, whole=whole)
+        below = [false_alarm_line(rate, result.alpha)] if whole else []
+        below += strict_lines(result) if ddp.options.strict else []
+        # Line by line: pytest escapes the breaks of a text that it cannot encode.
+        for line in (*text.splitlines(), *wrapped(below, width)):
             terminalreporter.write_line(line)
         if verbosity > 1:
             _write_summaries(terminalreporter, result)

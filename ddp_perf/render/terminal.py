@@ -66,8 +66,7 @@ def _text(blocks: Iterable[Block], width: int, media: Sequence[Media], page: str
             found[-1] += wrapped([block], width)
         elif isinstance(block, Note):
             if block.media in media:
-                is_output = block.kind == "output"
-                found[-1] += _shortened(block, page) if is_output else wrapped([block.text], width)
+                found[-1] += _note(block, width, media, page)
         else:
             found += [_block(block, width, media, page), []]
     return "\n\n".join("\n".join(lines) for lines in found if lines)
@@ -80,7 +79,8 @@ def _block(
         case Table():
             return table_lines(block, width)
         case Section() if block.media in media:
-            parts = limited(block.parts, _MOST_CHANGES, page, media)
+            most = len(block.parts) if media is PAGE else _MOST_CHANGES
+            parts = limited(block.parts, most, page, media)
             body = _text(parts, width - 2, media, page)
             return [block.heading, *textwrap.indent(body, "  ").splitlines()] if body else []
         case Report():
@@ -88,11 +88,13 @@ def _block(
     return []
 
 
-def _shortened(note: Note, page: str) -> list[str]:
-    """Return the first line of what was printed, and the last ones."""
+def _note(note: Note, width: int, media: Sequence[Media], page: str) -> list[str]:
+    """Return a sentence, or what was printed: its first line and the last ones, or the whole."""
+    if note.kind != "output":
+        return wrapped([note.text], width)
     first, *rest = note.text.splitlines() or [""]
     left_out = len(rest) - _MOST_OUTPUT
-    if left_out <= 0:
+    if left_out <= 0 or media is PAGE:
         return [first, *rest]
     cut = f"… {counted(left_out, 'line')} left out: see {page}"
     return [first, cut, *rest[-_MOST_OUTPUT:]]

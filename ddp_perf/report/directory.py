@@ -66,10 +66,11 @@ def _files(
     from ddp_perf.report.session_page import build_page
 
     yield PAGE, report_page(build_page(source, summary, report))
+    each = build_session(source.suites, summary, report.next, each=True)
     texts = {
         "comprehensive_summary.csv": summary_csv(summary.rows),
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
-        "performance_report.txt": report_text(report, NARROWEST, whole=True),
+        "performance_report.txt": f"{report_text(each, NARROWEST, whole=True)}\n",
         "summary.md": report_markdown(report),
         "github-action-benchmark.json": action_benchmark_json(summary.rows),
         "bencher.json": bencher_json(summary.rows),

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ddp_perf.render.units import counted, without_figures
 
 _MOST_NAMES = 2  # of cases that are listed
 
 
-def alike_lines(texts: Iterable[tuple[str, str]], of: int) -> list[str]:
+def alike_lines(
+    texts: Iterable[tuple[str, str]], of: int, *, key: Callable[[str], str] = without_figures
+) -> list[str]:
     """Return a line for each sentence, with the cases that it is about.
 
-    ``texts`` are pairs of a case and a sentence; those that differ in figures alone are one.
-    ``of`` is the number of all cases.
+    ``texts`` are pairs of a case and a sentence; those with one ``key`` are one. ``of`` is the
+    number of all cases.
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, text in texts:
-        groups.setdefault(without_figures(text), []).append((name, text))
+        groups.setdefault(key(text), []).append((name, text))
     lines = []
     for members in groups.values():
         first = members[0][1]

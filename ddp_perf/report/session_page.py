@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import STEP_TIME, metric_title
+from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
 from ddp_perf.history.chart import sessions_chart
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.text import AUDIT_MEANING
@@ -26,7 +26,7 @@ from ddp_perf.render.model import (
     notes,
     words,
 )
-from ddp_perf.render.units import ABSENT, percent_change
+from ddp_perf.render.units import ABSENT, percent_change, short_percent
 from ddp_perf.report.charts import launches_chart, step_charts
 from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
 from ddp_perf.report.session_report import case_section, open_rows
@@ -70,6 +70,7 @@ def build_page(source: ReportSource, summary: ReportSummary, report: Report) -> 
         report,
         title="Performance of data-parallel training",
         about=(*report.about, *notes(cases)),
+        certainty=_certainty(source),
         sections=(
             *_cases(source, found),
             *(_suite(suite, rows) for suite, rows in found),
@@ -77,6 +78,22 @@ def build_page(source: ReportSource, summary: ReportSummary, report: Report) -> 
             *([_audits(source.audits)] if source.audits else []),
         ),
         legend=_LEGEND,
+    )
+
+
+def _certainty(source: ReportSource) -> str | None:
+    """Return the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
+    rate = sum(
+        suite.alpha
+        for suite in source.suites
+        for finding in suite.findings
+        if finding.metric not in EXACT and finding.target is None
+    )
+    if not rate:
+        return None
+    return (
+        f"if nothing is slower, the chance of any REGRESSION here is {short_percent(rate)}, over all"
+        " verdicts"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EXACT, STEP_TIME, metric_title
+from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import NextStep, Note, Report, Section, notes
 from ddp_perf.render.units import short_names, without_figures
@@ -27,7 +27,6 @@ from ddp_perf.report.terminal.text import (
     CHANGED_TERMS,
     beside,
     explanation_lines,
-    false_alarm_line,
     settled_causes,
     settled_note,
 )
@@ -38,11 +37,15 @@ _ALSO = "also {}: "
 
 
 def build_session(
-    suites: Sequence[SuiteResult], summary: ReportSummary, step: NextStep | None
+    suites: Sequence[SuiteResult],
+    summary: ReportSummary,
+    step: NextStep | None,
+    *,
+    each: bool = False,
 ) -> Report:
     """Return what a person reads of a session, whose rows are in ``summary``.
 
-    ``step`` is the next command after it.
+    ``step`` is the next command after it. ``each``: cases with one reason have a section each.
     """
     return Report(
         title="performance",
@@ -51,11 +54,8 @@ def build_session(
         headline=summary.headline,
         table=suite_figures(summary.rows),
         about=notes(map(_measured, suites), media="wide"),
-        notes=(
-            *notes((*summary.ruled_out, *summary.untested)),
-            *notes(_false_alarms(suites), media="page"),
-        ),
-        sections=tuple(_sections(suites, summary)),
+        notes=notes((*summary.ruled_out, *summary.untested)),
+        sections=tuple(_sections(suites, summary, each=each)),
         next=step,
         page=PAGE,
         option="--ddp-report=DIR",
@@ -67,35 +67,28 @@ def _measured(suite: SuiteResult) -> str:
     return f"{headline(suite)}, {suite.date[:16].replace('T', ' ')} UTC"
 
 
-def _false_alarms(suites: Sequence[SuiteResult]) -> Iterator[str]:
-    """Yield the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
-    rates = [
-        suite.alpha
-        for suite in suites
-        for finding in suite.findings
-        if finding.metric not in EXACT and finding.target is None
-    ]
-    if rates:
-        yield false_alarm_line(sum(rates), max(rates))
-
-
-def _sections(suites: Sequence[SuiteResult], summary: ReportSummary) -> Iterator[Section]:
+def _sections(
+    suites: Sequence[SuiteResult], summary: ReportSummary, *, each: bool
+) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
         of = f"{suite.suite}: " if len(suites) > 1 else ""
-        for section in (*_open_sections(suite, rows), *suite_sections(suite, rows)):
+        for section in (
+            *_open_sections(suite, rows, each=each),
+            *suite_sections(suite, rows),
+        ):
             yield msgspec.structs.replace(section, title=f"{of}{section.title}")
 
 
-def build_suite(suite: SuiteResult) -> Report:
+def build_suite(suite: SuiteResult, *, each: bool = False) -> Report:
     """Return what a person reads of one suite."""
-    report = build_session([suite], report_summary([suite], complete=True), None)
+    report = build_session([suite], report_summary([suite], complete=True), None, each=each)
     return msgspec.structs.replace(report, title=suite.suite, about=())
 
 
 # The cases that are not green. Those with one reason are one section.
 
 
-def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Section]:
+def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow], *, each: bool) -> Iterator[Section]:
     """Yield the sections. Of cases with one reason, that with the most such verdicts is shown."""
     names = short_names(suite.measurements)
     groups: dict[tuple[str, ...], list[Section]] = {}
@@ -103,17 +96,16 @@ def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Sect
         if row.verdict == STORED:
             continue  # a note has the file
         section = case_section(suite, row)
-        key = (row.verdict, *map(without_figures, _texts(section)))
+        alike = (row.verdict, *map(without_figures, _texts(section)))
+        key = (row.case,) if each else alike
         groups.setdefault(key, []).append(section)
     for members in groups.values():
         shown = max(members, key=lambda section: len(str(section.parts)))
-        alike = all(_texts(section) == _texts(shown) for section in members)
+        same = all(_texts(section) == _texts(shown) for section in members)
         if len(members) > 1:  # one has its full name, which can be copied
             titles = [names[one.title] for one in members if one is not shown]
             titles.insert(0, names[shown.title])
-            shown = msgspec.structs.replace(
-                shown, title=cases_text(titles, len(names), alike=alike)
-            )
+            shown = msgspec.structs.replace(shown, title=cases_text(titles, len(names), alike=same))
         yield shown
 
 

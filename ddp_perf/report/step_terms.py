@@ -108,8 +108,8 @@ def _line(advice: Advice) -> str:
 
 
 _HOW = (
-    "The terms are measured on steps after the timed ones. Communication costs a step the sum of"
-    f" interference and exposed. Hidden: {HIDDEN}."
+    "The terms of a step, in ms, are measured on steps after the timed ones. Communication costs a"
+    f" step the sum of interference and exposed. Hidden: {HIDDEN}."
 )
 # A name of SHOWN that a narrow column breaks.
 _BROKEN = {

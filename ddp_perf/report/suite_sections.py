@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.model import Media, Note, Part, Plot, Section, notes
+from ddp_perf.render.model import Media, Note, Part, Plot, Section, Table, notes
 from ddp_perf.render.units import short_names
 from ddp_perf.report.figures import utilisation_table
 from ddp_perf.report.gains import gain_parts
@@ -80,7 +80,7 @@ def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
 
 def _terms(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Part]:
     parts = [*term_parts(suite)]
-    if len(parts) > 1:  # a table, with its explanation
+    if any(isinstance(part, Table) for part in parts):
         yield Plot(functools.partial(_term_charts, suite, rows))
     yield from parts
 
@@ -112,4 +112,5 @@ def _scaling_charts(suite: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[Cha
 def _advice(suite: SuiteResult) -> list[str]:
     names = short_names(suite.measurements)
     lines = ((name, text) for id_, name in names.items() for text in advice_lines(suite, id_))
-    return alike_lines(((name, text.removeprefix("- ")) for name, text in lines), len(names))
+    texts = ((name, text.removeprefix("- ")) for name, text in lines)
+    return alike_lines(texts, len(names), key=str)  # its figures are what it is about

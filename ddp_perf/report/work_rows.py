@@ -242,7 +242,8 @@ def _totals(before: StepFigures | None, after: StepFigures | None) -> list[Cell]
 
 
 def _total(write: Callable[[int], str], before: int, after: int) -> Cell:
-    return Cell(write(after) if before == after else f"{write(before)} → {write(after)}", after)
+    then, now = write(before), write(after)
+    return Cell(now if then == now else f"{then} → {now}", after)
 
 
 def _section(row: WorkRow, name: str) -> Section:

@@ -159,4 +159,5 @@ def _audit_of(result: SuiteResult, hidden: HiddenSlowDown, *, seconds: float) ->
 
 def _worst(findings: list[Finding]) -> Outcome:
     outcomes = {found.verdict.outcome for found in findings}
+    outcomes = {outcome for outcome in outcomes if outcome.compares_sessions}
     return min(outcomes, key=lambda outcome: (not outcome.is_slower, outcome.severity))

@@ -181,14 +181,14 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    pairs = f"in {counted(paired.pairs, 'pair')} of launches beside the code of {label}"
+    pairs = f"{counted(paired.pairs, 'pair')} of launches beside the code of {label}"
     if paired.ratio is None:
-        return f"no change is shown {pairs}"
+        return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
     change = percent_change(paired.ratio)
     if paired.interval is not None and paired.confidence is not None:
         interval = change_range(paired.interval)
         change += f" ({_confidence(paired.confidence)} interval {interval})"
-    return f"{change} {pairs}; the tolerance is {short_percent(tolerance)}"
+    return f"{change} in {pairs}; the tolerance is {short_percent(tolerance)}"
 
 
 def _confidence(share: float) -> str:

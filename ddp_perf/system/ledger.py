@@ -25,6 +25,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The first line: what all entries of the file have in common."""
 
     schema_version: int = SCHEMA_VERSION
+    question: dict[str, str] = {}  # of a file of `Ledger.of_question`
     conditions: Conditions
 
 
@@ -41,7 +42,8 @@ class Ledger(Generic[EntryT]):
         entry: type[EntryT],
         conditions: Conditions,
         *,
-        remedy: str = "delete the file to begin anew",
+        question: dict[str, str] | None = None,
+        remedy: str | None = None,
     ) -> None:
         """Read the entries, or begin the file. Close it.
 
@@ -52,15 +54,16 @@ class Ledger(Generic[EntryT]):
         self.path = path
         self.entries: list[EntryT] = []
         self.changed: list[str] = []
-        self._remedy = remedy
+        self._remedy = remedy or "delete the file to begin anew"
         self._decoder = msgspec.json.Decoder(entry)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b")
         except OSError as error:
-            raise ResultsError(f"{path}: cannot be written: {error.strerror}; {remedy}") from None
+            what = "; ".join(filter(None, [f"cannot be written: {error.strerror}", remedy]))
+            raise ResultsError(f"{path}: {what}") from None
         try:
-            self._load(conditions)
+            self._load(_Header(question=question or {}, conditions=conditions))
         except BaseException:
             self.close()
             raise
@@ -82,7 +85,7 @@ class Ledger(Generic[EntryT]):
         about, here = (_digest(each) for each in (question, conditions))
         path = directory / f"{about}-{here}.jsonl"
         changed = [] if path.exists() else _changed(directory.glob(f"{about}-*.jsonl"), conditions)
-        ledger = cls(path, entry, conditions)
+        ledger = cls(path, entry, conditions, question=question)
         ledger.changed = changed
         return ledger
 
@@ -95,18 +98,18 @@ class Ledger(Generic[EntryT]):
         with contextlib.suppress(OSError):  # a full disk: the error was raised at the write
             self._file.close()
 
-    def _load(self, conditions: Conditions) -> None:
+    def _load(self, header: _Header) -> None:
         self._file.seek(0)
         data = self._file.read()
         whole, _, torn = data.rpartition(b"\n")
-        header = msgspec.json.encode(_Header(conditions=conditions))
-        if header.startswith(data):  # new, or killed at the first line
+        line = msgspec.json.encode(header)
+        if line.startswith(data):  # new, or killed at the first line
             self._file.truncate(0)
-            self._write(header)
+            self._write(line)
             return
         first, *rest = whole.split(b"\n")
         before = _format(self._remedy).decode(first, f"{self.path}: line 1").conditions
-        if changed := field_changes(before, conditions, before | conditions):
+        if changed := field_changes(before, header.conditions, before | header.conditions):
             raise ResultsError(
                 f"{self.path}: it was measured under other conditions: {', '.join(changed)};"
                 f" {self._remedy}"

@@ -81,7 +81,7 @@ def test_a_case_is_measured_with_its_single_rank_case_and_reported(project):
     # memory of each, efficiency of those with two ranks.
     gated = 2 * 4 + 2 * 5
     result.stdout.fnmatch_lines(
-        ["*ours on *", "none-ws1 *", "ddp-ws2 *", f"*of each verdict {100 * 0.01 / gated:.3g} %*"]
+        ["*ours on *", "none-ws1 *", "ddp-ws2 *", f"*(of each {100 * 0.01 / gated:.3g} %)*"]
     )
     data = json.loads(results.read_text())
     assert data["complete"]

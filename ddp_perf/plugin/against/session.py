@@ -34,6 +34,7 @@ from ddp_perf.render.annotations import Checkout, tell_github
 from ddp_perf.render.model import Report
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.system.files import replace_file
+from ddp_perf.system.host.termination import sigterm_calls
 
 # The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
 
@@ -307,10 +308,9 @@ def run_against(
             budget_s=budget_s,
             false_alarm_rate=options.false_alarm_rate,
         )
-        machine = open_sides(
-            ready_a, ready_b, capacity, on_wait=progress.warn, on_sigterm=on_sigterm
-        )
+        machine = open_sides(ready_a, ready_b, capacity, on_wait=progress.warn)
         open_a, open_b = stack.enter_context(machine)
+        stack.enter_context(sigterm_calls(on_sigterm))
         lines = _Lines(progress, on_update)
         lines.begin(*sides, len(matched.cases), request.budget_s)
         if text := choice_text(matched, budget_s):

@@ -12,10 +12,11 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation
 from ddp_perf.render.model import CASE, Report, Status, Table, figures, notes, words
 from ddp_perf.render.terminal import Block
-from ddp_perf.render.units import counted, short_percent, with_interval
+from ddp_perf.render.units import short_percent, with_interval
 from ddp_perf.report.next_steps.comparison import after_comparison
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_report import build_session
+from ddp_perf.report.suite_notes import headline
 from ddp_perf.report.terminal.judged_series import incomplete_line
 from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.scaling.machines import (
@@ -95,8 +96,13 @@ def build_comparison(comparison: SessionComparison) -> Report:
         title="B against A",
         verdict=_conclusion(comparison),
         status=_STATUS[comparison.conclusion],
-        headline=f"{counted(len(suites), 'suite')}: {summary.headline}",
-        about=notes([*_session_lines(comparison.old, comparison.new), *changed]),
+        about=notes(
+            [
+                *_session_lines(comparison.old, comparison.new),
+                *map(headline, suites),
+                *changed,
+            ]
+        ),
         notes=notes([*summary.ruled_out, *_failures(comparison), *_remarks(comparison)]),
         certainty=false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),
     )

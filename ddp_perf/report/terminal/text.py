@@ -413,8 +413,8 @@ def _of_clocks(measurement: Measurement) -> list[str]:
 def false_alarm_line(rate: float, alpha: float) -> str:
     """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
     return (
-        f"chance of any false REGRESSION in a session: {short_percent(rate)}"
-        f" (of each verdict {short_percent(alpha)})"
+        f"if nothing is slower, the chance of any REGRESSION is {short_percent(rate)}"
+        f" (of each {short_percent(alpha)})"
     )
 
 

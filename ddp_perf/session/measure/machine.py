@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.environment import Cluster, LauncherName
@@ -14,7 +14,6 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.nvml import keep_open
-from ddp_perf.system.host.termination import sigterm_calls
 from ddp_perf.system.lease import machine_lease
 
 # The machine as a session uses it: leased for timing, with a launcher.
@@ -36,18 +35,16 @@ def open_machine(
     launcher: _LauncherT,
     *,
     on_wait: Callable[[str], None],
-    on_sigterm: Callable[[], NoReturn],
 ) -> Iterator[_LauncherT]:
     """Lease the machine with its GPUs, and yield the launcher, which is closed at the end.
 
-    ``on_wait`` receives a line before this waits for another session. ``on_sigterm`` raises; it
-    is called at the first SIGTERM. Raises LeaseError if the machine is not free in time. Between
-    two launches this process uses the GPUs, so that the driver does not initialise them anew.
+    ``on_wait`` receives a line before this waits for another session. Raises LeaseError if the
+    machine is not free in time. Between two launches this process uses the GPUs, so that the
+    driver does not initialise them anew.
     """
     with (
         machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=on_wait, gpus=capacity.machine.gpus),
         contextlib.closing(launcher),
-        sigterm_calls(on_sigterm),
     ):
         if capacity.machine.gpus:
             keep_open(gpu.uuid for gpu in capacity.machine.gpus)

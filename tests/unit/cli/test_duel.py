@@ -28,7 +28,6 @@ class Command:
         self.directory = directory
         self.b = {}
         self.opened = 0
-        self.on_sigterm = None
         self.on_prepare = lambda: None
         self._clock = Clock(monkeypatch)
         (directory / "bench_configs").mkdir()
@@ -52,9 +51,8 @@ class Command:
         yield make_prepared(side.name, root, side=side)
 
     @contextlib.contextmanager
-    def _open(self, a, b, capacity, *, on_wait, on_sigterm):
+    def _open(self, a, b, capacity, *, on_wait):
         self.opened += 1
-        self.on_sigterm = on_sigterm
         yield (
             OpenSide(a, PlayedSide(self._clock, 1)),
             OpenSide(b, PlayedSide(self._clock, 2, **self.b)),
@@ -160,7 +158,7 @@ def test_an_interrupt_leaves_a_report_of_what_was_measured(duel, monkeypatch, nu
 
     def interrupted(side, request):
         if len(side.asked) == 9:
-            duel.on_sigterm() if number == signal.SIGTERM else os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
         return launch(side, request)
 
     monkeypatch.setattr(PlayedSide, "launch", interrupted)

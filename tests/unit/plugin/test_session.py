@@ -24,7 +24,7 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
     each = 0.01 / (GATED_OF_ONE + GATED_OF_TWO)
 
     project.run("-v").stdout.fnmatch_lines(
-        [f"chance of any false REGRESSION in a session: 1 % (of each verdict {100 * each:.3g} %)"]
+        [f"if nothing is slower, the chance of any REGRESSION is 1 % (of each {100 * each:.3g} %)"]
     )
     assert project.results()["tiny"].alpha == pytest.approx(each)
 

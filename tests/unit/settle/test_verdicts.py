@@ -251,10 +251,7 @@ def test_too_few_pairs_say_so():
     )
 
     assert found.verdict.outcome is Outcome.UNDECIDED
-    assert (
-        found.verdict.reason
-        == f"no change is shown in 1 pair of launches beside the code of {LABEL}"
-    )
+    assert found.verdict.reason == f"1 pair of launches beside the code of {LABEL} is too few"
     assert found.verdict.upper is None
 
 

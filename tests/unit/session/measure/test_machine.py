@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,6 @@ from ddp_perf.core.environment import Cluster
 from ddp_perf.session.measure import machine
 from ddp_perf.session.measure.machine import Launchers
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine
-
-
-class SigtermError(BaseException):
-    """SIGTERM, as the caller of `open_machine` raises it."""
-
-
-def interrupt():
-    raise SigtermError
 
 
 @pytest.fixture
@@ -54,7 +44,6 @@ def opened(capacity=None):
         capacity or make_capacity(),
         Launchers(Cluster(), root=Path(), on_wait=print),
         on_wait=print,
-        on_sigterm=interrupt,
     )
 
 
@@ -63,16 +52,6 @@ def test_the_machine_is_leased_with_its_gpus_and_freed_after_the_launcher_is_clo
         launcher.runtime()
 
     assert events == ["leased with 2 GPUs", "opened", "closed", "freed"]
-
-
-def test_sigterm_interrupts_only_while_the_machine_is_open(events):
-    before = signal.getsignal(signal.SIGTERM)
-
-    with pytest.raises(SigtermError), opened():
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert events == ["leased with 0 GPUs", "freed"]
 
 
 def test_the_gpus_stay_in_use_between_launches(events, monkeypatch):

@@ -1,0 +1,54 @@
+"""The early end of a command that measures: by Ctrl-C, SIGTERM or SIGHUP, and only once."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import typer
+
+from ddp_perf.cli.measuring import AGAIN, endable
+
+SIGNALS = [
+    (signal.SIGINT, 130, "interrupted"),
+    (signal.SIGTERM, 143, "ended by SIGTERM"),
+    (signal.SIGHUP, 143, "ended by SIGTERM"),
+]
+
+
+def code_of(ending, code=0):
+    with pytest.raises(typer.Exit) as exited:
+        ending.exit(code)
+    return exited.value.exit_code
+
+
+@pytest.mark.parametrize(("number", "code", "said"), SIGNALS)
+def test_a_signal_ends_the_block_and_the_command_goes_on_with_its_code(capsys, number, code, said):
+    before, reached = signal.getsignal(number), []
+
+    with endable(AGAIN) as ending:
+        reached.append(1)
+        os.kill(os.getpid(), number)
+        reached.append(2)
+
+    assert reached == [1]
+    assert capsys.readouterr().err == f"ddp-perf: {said}; run the same command again to go on\n"
+    assert code_of(ending) == code
+    assert signal.getsignal(number) == before  # a second signal ends the command
+
+
+def test_a_block_that_ends_by_itself_has_the_code_of_its_result(capsys):
+    with endable() as ending:
+        pass
+
+    assert (ending.code, code_of(ending, 75)) == (None, 75)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_failure_that_is_noted_has_its_own_code(capsys):
+    with endable() as ending:
+        ending.note("no memory is left", 75)
+
+    assert code_of(ending, 0) == 75
+    assert capsys.readouterr().err == "ddp-perf: no memory is left\n"
