@@ -114,11 +114,15 @@ def table_lines(table: Table, width: int) -> list[str]:
     columns[0] = [
         names[one.text] if begin else "" for one, begin in zip(firsts, begins, strict=True)
     ]
-    words = [True, *(table.columns[at].words for at in shown[1:])]
+    is_cut = table.columns[shown[0]].cut
+    words = [not is_cut, *(table.columns[at].words for at in shown[1:])]
     titles = [
         table.columns[at].title if at == shown[0] else _heading(table.columns[at].title, cells)
         for at, cells in zip(shown, columns, strict=True)
     ]
+    if is_cut:
+        room = width - sum(map(_least_width, titles[1:], columns[1:], words[1:]))
+        columns[0] = [name if len(name) <= room else f"{name[: room - 1]}…" for name in columns[0]]
     spare = width + _GAP - sum(map(_least_width, titles, columns, words))
     if spare < 0:
         spare += _least_width(titles[0], columns[0], True) - _GAP
@@ -130,8 +134,9 @@ def table_lines(table: Table, width: int) -> list[str]:
     beside = any(columns[0])
     columns = _broken(columns, titles, words, max(0, spare))
     text = plain_table()
-    for title, is_words in zip(titles, words, strict=True):
-        text.add_column(title, justify="left" if is_words else "right", no_wrap=True)
+    for place, (title, is_words) in enumerate(zip(titles, words, strict=True)):
+        left = is_words or place == 0
+        text.add_column(title, justify="left" if left else "right", no_wrap=True)
     for row in zip(*columns, strict=True):
         text.add_row(*row)
     lines = rendered(text, width)

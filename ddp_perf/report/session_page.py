@@ -92,7 +92,7 @@ def _certainty(source: ReportSource) -> str | None:
     if not rate:
         return None
     return (
-        f"if nothing is slower, the chance of any REGRESSION here is {short_percent(rate)}, over all"
+        f"if nothing is slower, the chance of any REGRESSION is {short_percent(rate)}, over all"
         " verdicts"
     )
 

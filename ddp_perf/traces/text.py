@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ddp_perf.render.model import Cell, Table, figures, words
+from ddp_perf.render.model import Column, Table, figures, words
 from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import ABSENT, counted, milliseconds, percent
 from ddp_perf.traces.chrome import (
@@ -19,7 +19,6 @@ from ddp_perf.traces.chrome import (
     TraceAnalysis,
 )
 
-_LONGEST = 50  # of the name of a kernel
 _COUNTED = {
     "kernel": "kernel",
     "collective": "collective",
@@ -142,18 +141,13 @@ def _kernels(analysis: TraceAnalysis) -> Iterator[Table]:
     on_cpu = all(rank.device == "CPU" for rank in analysis.ranks)
     title = "operator, by its own time" if on_cpu else "kernel"
     window = sum(rank.split.window_s for rank in analysis.ranks)
-    rows = tuple(_kernel(kernel, window) for kernel in analysis.kernels[:_SHOWN])
-    yield Table(columns=(*words(title), *figures("calls", "ms", "of the window")), rows=rows)
+    columns = (Column(title=title, words=True, cut=True), *figures("calls", "ms", "of the window"))
+    yield Table.of_texts(columns, (_kernel(one, window) for one in analysis.kernels[:_SHOWN]))
 
 
-def _kernel(kernel: KernelTotal, window: float) -> tuple[Cell, ...]:
-    name = kernel.name.removeprefix("void ")
-    shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+def _kernel(kernel: KernelTotal, window: float) -> tuple[str, ...]:
     share = percent(kernel.total_s / window if window else None)
-    return (
-        Cell(shown, kernel.name),  # two names may be cut alike
-        *map(Cell, (f"{kernel.calls:,}", ms(kernel.total_s), share)),
-    )
+    return kernel.name.removeprefix("void "), f"{kernel.calls:,}", ms(kernel.total_s), share
 
 
 def _counts(rank: int, counts: KernelCounts) -> str:

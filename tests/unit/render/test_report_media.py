@@ -25,7 +25,7 @@ from ddp_perf.render.model import (
 )
 from ddp_perf.render.model import words as of_words
 from ddp_perf.render.page import report_page
-from ddp_perf.render.terminal import report_text, table_lines
+from ddp_perf.render.terminal import report_text, table_lines, text_of
 from ddp_perf.render.units import counted
 from tests.builders import HOSTILE
 
@@ -91,6 +91,36 @@ def test_a_terminal_shows_every_row_once_within_its_width(table, width):
         assert f"{name.text} {verdict.text} {number.text}" in text or verdict.text.count(" ")
         assert any(line.split()[0] == name.text for line in lines if line.split())
     assert "hidden" not in text
+
+
+@given(columns=st.integers(1, 30), digits=st.integers(1, 12))
+def test_columns_without_room_are_in_further_tables(columns, digits):
+    titles = [f"f{at}" for at in range(columns)]
+    cells = [f"{at + 1:0{digits}d}" for at in range(columns)]
+    table = Table.of_texts((*of_words("case"), *figures(*titles)), [("name", *cells)])
+
+    lines = table_lines(table, 80)
+
+    assert max(map(len, lines)) <= 80
+    found = " ".join(lines).split()
+    assert [word for word in found if word in titles] == titles
+    assert [word for word in found if word in cells] == cells
+
+
+def test_what_was_printed_is_whole_in_a_command_and_shortened_in_a_report():
+    printed = Note(text="\n".join(map(str, range(40))), kind="output")
+    report = Report(
+        title="report",
+        verdict="RED",
+        status=Status.RED,
+        headline="one failed",
+        table=Table(columns=COLUMNS, rows=()),
+        sections=(Section(title="failed", parts=(printed,)),),
+    )
+
+    assert text_of([printed], 80).split("\n") == list(map(str, range(40)))
+    assert "27 lines left out" in report_text(report, 80)
+    assert "left out" not in report_text(report, 80, whole=True)
 
 
 @pytest.mark.parametrize("width", [80, 58, 48], ids=["beside", "broken", "above"])
