@@ -135,7 +135,7 @@ def settled() -> SuiteResult:
         reference="2026-01-06T03:04:05+00:00",
         label=REFERENCE,
         commit="0123456789ab",
-        changed=("model.py, imported by its workload",),
+        changed=("model.py, which its workload imports",),
         pairs=8,
         seconds=42.0,
         causes=("changed line: model.py:2: return slow(context)",),

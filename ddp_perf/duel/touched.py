@@ -303,7 +303,7 @@ def _reasons(case: CaseSources, changed: Iterable[str]) -> Iterator[str]:
     files = list(changed)
     if case.suite in files:
         yield f"{case.suite} has its suite"
-    how = "read by its script" if case.is_script else "imported by its workload"
+    how = "which its script reads" if case.is_script else "which its workload imports"
     yield from (f"{file}, {how}" for file in files if _is_read(file, case))
     for file in files:
         kind = "harmless" if file in case.suites else kind_of(file)

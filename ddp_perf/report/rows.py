@@ -134,18 +134,19 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     bounds = [bound for bound in map(_bound, findings) if bound is not None]
     reasons = Counter(_why_not(found) for found in findings if _bound(found) is None)
-    without = ", ".join(
-        f"{count} {'is' if count == 1 else 'are'} {reason}" for reason, count in reasons.items()
-    )
+    texts = [f"{n} {'is' if n == 1 else 'are'} {reason}" for reason, n in reasons.items()]
     cases = counted(len(findings), "case")
     if not bounds:
-        return f"{metric.title}: no verdict on {cases}; {without}"
+        return f"{metric.title}: no verdict on {cases}; {', '.join(texts)}"
     most, each = max(bounds), " each" if len(bounds) > 1 else ""
     what = f"no slow-down above {at_most_percent(most - 1)}" if most > 1 else "no slow-down"
+    sure = f"(99.5 % confidence{each})"
+    if not texts:
+        return f"{metric.title}: {what} in {cases} {sure}"
+    number, _, first = texts[0].partition(" ")
+    without = ", ".join([f"{number} of {cases} {first}", *texts[1:]])
     rest = "one" if len(bounds) == 1 else str(len(bounds))
-    where = f"the other {rest} of {cases}" if without else cases
-    text = f"{what} in {where} (99.5 % confidence{each})"
-    return f"{metric.title}: {without}{without and '; '}{text}"
+    return f"{metric.title}: {without}; {what} in the other {rest} {sure}"
 
 
 def _matters(finding: Finding) -> bool:

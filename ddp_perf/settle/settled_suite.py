@@ -181,7 +181,7 @@ def _settled_finding(
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
     paired = one.verdict
-    pairs = f"{counted(paired.pairs, 'pair')} of launches beside the code of {label}"
+    pairs = f"{counted(paired.pairs, 'pair')} of launches of today's code and that of {label}"
     if paired.ratio is None:
         return f"{pairs} {'is' if paired.pairs == 1 else 'are'} too few"
     change = percent_change(paired.ratio)

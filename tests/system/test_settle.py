@@ -98,7 +98,7 @@ def test_an_edit_is_red_with_its_line_and_green_once_it_is_taken_back(sessions):
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     assert result.finding(CASE, "step_time").verdict.outcome is Outcome.REGRESSION
     assert settled.pairs >= 6
-    assert settled.changed == ("model.py, imported by its workload",)
+    assert settled.changed == ("model.py, which its workload imports",)
     assert settled.causes == ("changed line: model.py:11: time.sleep(0.040)",)
     done.stdout.fnmatch_lines(
         ["*model.py:11: time.sleep(0.040)*", f"next: git diff {settled.commit}"]

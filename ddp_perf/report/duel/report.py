@@ -173,7 +173,10 @@ def _notes(report: DuelReport) -> Iterator[str]:
 def certainty(report: DuelReport) -> str:
     """Return the probability of a false alarm."""
     rate = short_percent(report.false_alarm_rate)
-    return f"if both sides are equal, any SLOWER has a chance of at most {rate}, as has any FASTER"
+    return (
+        f"if A and B are equally fast, the chance that even one case is SLOWER is at most {rate};"
+        " likewise FASTER"
+    )
 
 
 # A case of a duel: its reasons, its causes and, on the page, all of its figures.
@@ -275,8 +278,8 @@ def _what_is_seen(report: DuelReport) -> str | None:
     if not seen:
         return None
     low, high = effect_text(min(seen)), effect_text(max(seen))
-    noisiest = "" if low == high else f" ({high} in the noisiest case)"
-    return f"a real slow-down of {low} is found nine times in ten{noisiest}"
+    noisiest = "" if low == high else f"; in the noisiest case, one of {high}"
+    return f"a slow-down of {low} would be found nine times in ten{noisiest}"
 
 
 def effect_text(share: float) -> str:
@@ -332,7 +335,7 @@ def _term_lines(row: DuelRow) -> list[str]:
     if not changed and row.verdict != DuelOutcome.SLOWER.value:
         return []
     if not changed:
-        return ["the parts of the step (data, forward, …) do not show where its time went"]
+        return ["timing data, forward and so on by themselves did not locate the extra time"]
     changed.sort(key=lambda term: abs(term.change), reverse=True)
     return [f"terms of the step that changed: {', '.join(map(_term, changed))}"]
 
@@ -371,8 +374,8 @@ def _conditions_of(row: DuelRow) -> Iterator[str]:
     seen = smallest_seen(row)
     if seen is not None and row.verdict == DuelOutcome.UNDECIDED.value:
         yield (
-            f"all pairs that the budget has room for find a slow-down of {effect_text(seen)} nine"
-            " times in ten"
+            f"if the whole budget is spent on pairs, they find a slow-down of {effect_text(seen)}"
+            " nine times in ten"
         )
 
 

@@ -523,7 +523,7 @@ def _parts(settled: Settled, *, is_green: bool) -> Iterator[str]:
         return
     if settled.pairs and is_green:  # else the reason of the verdict states it
         yield (
-            f"settled by {counted(settled.pairs, 'pair')} of launches beside the code of"
+            f"settled by {counted(settled.pairs, 'pair')} of launches of today's code and that of"
             f" {settled.label} in {describe_duration(settled.seconds)}"
         )
     elif settled.as_before:

@@ -23,8 +23,18 @@ def code_of(ending, code=0):
     return exited.value.exit_code
 
 
-@pytest.mark.parametrize(("number", "code", "said"), SIGNALS)
-def test_a_signal_ends_the_block_and_the_command_goes_on_with_its_code(capsys, number, code, said):
+@pytest.fixture(params=SIGNALS, ids=["INT", "TERM", "HUP"])
+def a_signal(request):
+    """A signal that is not ignored, as a shell in the background and nohup let some be."""
+    number = request.param[0]
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, usual)
+    yield request.param
+    signal.signal(number, before)
+
+
+def test_a_signal_ends_the_block_and_the_command_goes_on_with_its_code(capsys, a_signal):
+    number, code, said = a_signal
     before, reached = signal.getsignal(number), []
 
     with endable(AGAIN) as ending:

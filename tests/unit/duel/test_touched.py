@@ -36,9 +36,9 @@ def touched_by(*changed, unknown=None):
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        ("model.py", "model.py, imported by its workload"),
-        ("layers/norm.py", "layers/norm.py, imported by its workload"),
-        ("tests/shared.py", "tests/shared.py, imported by its workload"),
+        ("model.py", "model.py, which its workload imports"),
+        ("layers/norm.py", "layers/norm.py, which its workload imports"),
+        ("tests/shared.py", "tests/shared.py, which its workload imports"),
         ("bench_configs/ours.yaml", "bench_configs/ours.yaml has its suite"),
     ],
 )
@@ -93,7 +93,7 @@ def test_any_python_file_touches_a_case_whose_imports_are_not_known(file):
 
 
 def test_the_certain_reason_is_the_one_that_is_given():
-    assert touched_by("pyproject.toml", "model.py")[OURS] == "model.py, imported by its workload"
+    assert touched_by("pyproject.toml", "model.py")[OURS] == "model.py, which its workload imports"
 
 
 def test_a_case_that_is_left_out_has_a_reason_too():
@@ -131,7 +131,7 @@ def test_a_script_reads_itself_its_imports_and_what_its_arguments_name(file, is_
 
     found = touched_cases({SCRIPT: case}, [file])
 
-    assert found.touched == ({SCRIPT: f"{file}, read by its script"} if is_read else {})
+    assert found.touched == ({SCRIPT: f"{file}, which its script reads"} if is_read else {})
     why_not = (
         "no changed file can touch it: none is its suite file, and train.py reads none of them"
     )

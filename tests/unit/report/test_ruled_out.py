@@ -54,7 +54,7 @@ def test_a_case_without_a_bound_is_counted_with_the_reason(outcome, changes, rea
     without = {"outcome": outcome, **changes}
 
     assert lines_of(bounded(1.2), without, without, bounded(1.04)) == [
-        f"step time: 2 are {reason}; no slow-down above 20 % in the other 2 of 4 cases"
+        f"step time: 2 of 4 cases are {reason}; no slow-down above 20 % in the other 2"
         " (99.5 % confidence each)"
     ]
 
@@ -74,8 +74,8 @@ def test_a_failed_case_is_counted():
 
     (line,) = ruled_out_lines(make_result([measured[0], failed], findings=(finding,)))
 
-    assert line.startswith("step time: 1 is not judged; no slow-down above ")
-    assert line.endswith(" in the other one of 2 cases (99.5 % confidence)")
+    assert line.startswith("step time: 1 of 2 cases is not judged; no slow-down above ")
+    assert line.endswith(" in the other one (99.5 % confidence)")
 
 
 @pytest.mark.parametrize(

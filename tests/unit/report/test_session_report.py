@@ -294,11 +294,11 @@ def test_an_improvement_a_drift_and_an_acknowledgement_that_is_over_are_notes():
         ({"unchanged": True, "machine": ("host a → b",)}, "those of L; the machine: host a → b"),
         (
             {"pairs": 8, "seconds": 60.0},
-            "settled by 8 pairs of launches beside the code of L in 60 s",
+            "settled by 8 pairs of launches of today's code and that of L in 60 s",
         ),
         (
             {"pairs": 8, "seconds": 60.0, "problem": "ended"},
-            "8 pairs of launches beside the code of L in 60 s; ended",
+            "8 pairs of launches of today's code and that of L in 60 s; ended",
         ),
         ({"problem": "no time"}, "not settled: no time"),
     ],

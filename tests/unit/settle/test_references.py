@@ -120,10 +120,10 @@ def test_nothing_changed(project):
 def test_an_edit_of_a_file_that_the_case_reads_is_a_change_with_its_lines(project):
     found = changes(project, project.edit)
 
-    assert found.code == ("model.py, imported by its workload",)
+    assert found.code == ("model.py, which its workload imports",)
     assert found.lines == ("model.py:2: return slow(context)",)
     assert not found.is_nothing
-    assert found.texts[0] == "model.py, imported by its workload"
+    assert found.texts[0] == "model.py, which its workload imports"
 
 
 def test_an_edit_that_no_step_reads_is_none(project):

@@ -118,7 +118,7 @@ def test_slower_code_is_red_and_its_changed_lines_are_named(project, edited):
     assert outcomes(result) == [REGRESSION] * 2
     noted = result.settled[project.cases()[0].id]
     assert noted.commit == project.state().commit[:12]
-    assert noted.changed == ("model.py, imported by its workload",)
+    assert noted.changed == ("model.py, which its workload imports",)
     assert noted.causes == ("changed line: model.py:2: return slow(context)",)
     assert noted.pairs == len(b.asked) / 2
     assert sum(one.seconds for one in result.settled.values()) == pytest.approx(
@@ -128,7 +128,7 @@ def test_slower_code_is_red_and_its_changed_lines_are_named(project, edited):
     assert project.said[0].startswith(
         f"settling 2 cases of quick beside {noted.label}, for 10 min at most"
     )
-    assert "(model.py, imported by its workload)" in project.said[0]
+    assert "(model.py, which its workload imports)" in project.said[0]
     assert len(a.asked) - len(b.asked) == 2 * 3  # three launches of the session calibrate
 
 
@@ -186,7 +186,7 @@ def test_the_most_suspicious_cases_are_launched_first_while_there_is_time(projec
     assert noted.problem == "there was no time for it"
     assert noted.needed_s == pytest.approx(spent_s + 1.2 * (15 + 12))
     assert spent_s > 10
-    assert (noted.pairs, noted.changed) == (0, ("model.py, imported by its workload",))
+    assert (noted.pairs, noted.changed) == (0, ("model.py, which its workload imports",))
 
 
 def test_no_time_for_any_case_says_what_would_be_enough(project, edited):

@@ -199,8 +199,8 @@ def test_pairs_that_decide_are_final(before, paired, ratio, interval, after):
     assert found.by_itself is before
     assert (found.verdict.ratio, found.verdict.interval) == (ratio, interval)
     assert found.verdict.reason == (
-        f"{100 * (ratio - 1):+.1f} % in 4 pairs of launches beside the code of {LABEL}; the"
-        " tolerance is 5 %"
+        f"{100 * (ratio - 1):+.1f} % in 4 pairs of launches of today's code and that of {LABEL};"
+        " the tolerance is 5 %"
     )
 
 
@@ -251,7 +251,9 @@ def test_too_few_pairs_say_so():
     )
 
     assert found.verdict.outcome is Outcome.UNDECIDED
-    assert found.verdict.reason == f"1 pair of launches beside the code of {LABEL} is too few"
+    assert (
+        found.verdict.reason == f"1 pair of launches of today's code and that of {LABEL} is too few"
+    )
     assert found.verdict.upper is None
 
 

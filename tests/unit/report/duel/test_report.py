@@ -142,7 +142,7 @@ def test_terms_that_changed_have_their_uncertainty():
 def test_terms_that_chance_explains_are_named_only_for_a_slower_case(outcome, named):
     text = shown(make_case_duel(outcome, work=(make_change(),)))
 
-    assert ("the parts of the step (data, forward, …) do not show" in text) == named
+    assert ("timing data, forward and so on by themselves did not" in text) == named
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,8 @@ def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
     metric = make_metric_duel(ONE, UNDECIDED, more_pairs=40, minimum_detectable=0.062)
     lines = shown(make_case_duel(UNDECIDED, ONE, metrics=(metric,))).splitlines()
 
-    assert (
-        "  all pairs that the budget has room for find a slow-down of 6.2 % nine times in" in lines
-    )
+    seen = "if the whole budget is spent on pairs, they find a slow-down of 6.2 % nine times in ten"
+    assert seen in " ".join(" ".join(lines).split())
     assert lines[-2:] == [
         "about 40 more pairs would decide 1 case",
         "next: ddp-perf duel main . --budget 3m",
@@ -187,7 +186,7 @@ def test_what_the_machine_can_see_is_taken_from_its_own_launches_before_the_firs
         pairs=20,
     )
     case = make_case_duel(UNDECIDED, metrics=(), power=(estimate,))
-    assert "a real slow-down of 3.4 % is found nine times in ten" in shown(case)
+    assert "a slow-down of 3.4 % would be found nine times in ten" in shown(case)
 
 
 def broken(**changes):
