@@ -57,10 +57,18 @@ def _notes(suite: SuiteResult, rows: Sequence[CaseRow]) -> list[str]:
         for row in rows
         for text in (
             *([] if row.status in OPEN else _remarks(suite, row)),
-            *filter(None, [stored.get(row.case)]),
+            *([stored[row.case]] if row.case in stored and _lacks(suite, row.case) else []),
         )
     ]
     return [*suite_notes(suite), *alike_lines(texts, len(names))]
+
+
+def _lacks(suite: SuiteResult, case_id: str) -> bool:
+    """Return False if only what had no baseline was to be stored, and the case lacks none."""
+    if suite.save_mode != "missing" or case_id in suite.saved:
+        return True
+    own = [found for found in suite.findings if found.case_id == case_id]
+    return not all(found.verdict.outcome.is_compared for found in own)
 
 
 def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:

@@ -219,6 +219,15 @@ def test_what_was_refused_and_where_structures_are_is_among_the_notes(result):
     ]
 
 
+def test_a_case_that_lacked_nothing_has_no_note_on_what_is_missing(result):
+    refused = dict.fromkeys([ONE.id, TWO.id], Refused(reason="stored already"))
+    found = [make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.PASS)]
+    found.append(make_finding(TWO, Outcome.NO_BASELINE, metric="energy"))
+    result = with_findings(result, *found, save_mode="missing", not_saved=refused)
+
+    assert sections_of(result)["notes"] == ["ddp-ws2: not stored: stored already"]
+
+
 @pytest.mark.parametrize(
     ("states", "verdict"),
     [
