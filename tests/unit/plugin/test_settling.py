@@ -151,7 +151,7 @@ def test_changed_code_is_settled_and_named_with_the_next_command(settled):
     done = settled.project.run("--ddp-settle=10m")
     assert f" launches of today's code and that of {noted.label}; " in shown(done)
     changed = f"changed since {noted.label}: requirements.txt may change every case"
-    assert shown(done).count(changed) == 1  # for both cases
+    assert shown(done).count(changed) == 1, shown(done)  # for both cases
     done.stdout.fnmatch_lines([f"next: git diff {noted.commit}"])
     assert done.ret == pytest.ExitCode.TESTS_FAILED
 
