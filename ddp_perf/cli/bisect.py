@@ -220,7 +220,7 @@ class _Search:
                 turns,
                 log,
                 on_progress=progress.show,
-                counts=self._line.what == "commit",  # another torch makes other calls for the same
+                counts=self._line.what == "commit",  # another torch does the same by other calls
             )
             try:
                 search.run(until=progress.until)
