@@ -51,7 +51,7 @@ def swept(cost_of: Mapping[int, float], noise: float, seed: int) -> SweepResult:
     words = f"bucket_cap_mb={','.join(map(str, sorted(cost_of)))}"
     with mock.patch("time.monotonic", machine.clock):
         run, _ = run_sweep(machine, words, budget_s=BUDGET_S)
-    return sweep_result(run, began="", wall_s=0.0, budget_s=BUDGET_S, runtime=RUNTIME)
+    return sweep_result(run, began="", wall_s=0.0, runtime=RUNTIME)
 
 
 def row(name: str, noise: float, seed: int, trials: int) -> int:

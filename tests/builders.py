@@ -30,10 +30,11 @@ from ddp_perf.core.launch import (
     Structure,
     Unit,
 )
-from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import Capacity
@@ -262,6 +263,39 @@ def _on_nodes(ranks: Sequence[RankResult], case: Case) -> Iterator[RankResult]:
 def make_failure(case: Case, round_: int = 0, **changes: Any) -> LaunchFailure:
     fields = {"kind": "exit", "rank": 1, "detail": "exited with code 3"}
     return LaunchFailure(case_id=case.id, round=round_, **{**fields, **changes})
+
+
+def make_logged(
+    arm: str,
+    block: int = 0,
+    *,
+    case_id: str = "case",
+    wall_s: float = 1.0,
+    failure: str = "failed",
+    **values: float,
+) -> LoggedLaunch:
+    """A launch of a log with these figures; without any, it failed."""
+    fields = {
+        "arm": arm,
+        "block": block,
+        "case_id": case_id,
+        "started": "2026-01-02T03:04:05+00:00",
+    }
+    if not values:
+        why = LaunchFailure(case_id=case_id, round=block, kind="exit", rank=0, detail=failure)
+        return LoggedLaunch(**fields, wall_s=0.0, failure=why)
+    step_s = values["step_time"]
+    summary = LaunchSummary(
+        round=block,
+        values=values,
+        control_s=0.002,
+        typical_step_s=step_s,
+        mean_step_s=step_s,
+        p95_step_s=step_s,
+        throughput=128 / step_s,
+        overhead_s=0.5,
+    )
+    return LoggedLaunch(**fields, wall_s=wall_s, summary=summary)
 
 
 def make_measurement(

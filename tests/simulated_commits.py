@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ddp_perf.duel.bisect.search import CommitLaunch, Question, SearchState, Suspects, search_state
+from ddp_perf.duel.bisect.search import Question, SearchState, Suspects, search_state
+from ddp_perf.session.measure.experiment import LoggedLaunch
+from tests.builders import make_logged
 
 RECORDED = Path(__file__).parent / "data" / "unchanged_launches.json"
 Ask = Callable[[SearchState], Sequence[int]]
@@ -46,7 +48,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def simulated_search(
     line: Line, *, seed: int, most: int, ask: Ask | None = None
-) -> tuple[SearchState, list[CommitLaunch]]:
+) -> tuple[SearchState, list[LoggedLaunch]]:
     """Return the end of a search, and its launches: ``most`` is their budget.
 
     A block takes recorded launches that ran one after another, from a random place on. ``ask``
@@ -55,7 +57,7 @@ def simulated_search(
     random = np.random.default_rng(seed)
     logs = recorded_logs(line.case_id)
     question = Question(length=line.length)
-    launches: list[CommitLaunch] = []
+    launches: list[LoggedLaunch] = []
     block = 0
     while (now := search_state(question, launches)).ask is not None:
         places = now.ask if ask is None else ask(now)
@@ -77,11 +79,10 @@ def _slow_mode(line: Line, random: np.random.Generator) -> float:
 
 def _launches(
     line: Line, place: int, block: int, noise: np.ndarray, failed: Sequence[int]
-) -> list[CommitLaunch]:
+) -> list[LoggedLaunch]:
     """Return the launch; nothing for a commit beside one that failed: it was not launched."""
-    fields = {"place": place, "block": block, "started": "2026-01-02T03:04:05+00:00"}
     if failed:
-        reason = "No module named 'missing'" if place in failed else None
-        return [CommitLaunch(**fields, wall_s=0.0, failure=reason)] if reason else []
+        why = "No module named 'missing'"
+        return [make_logged(str(place), block, failure=why)] if place in failed else []
     wall, cpu = np.exp(line.level(place) + noise)
-    return [CommitLaunch(**fields, wall_s=1.0, values={"step_time": wall, "cpu_time": cpu})]
+    return [make_logged(str(place), block, step_time=wall, cpu_time=cpu)]

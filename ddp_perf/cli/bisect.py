@@ -32,7 +32,7 @@ from ddp_perf.duel.bisect.opening import (
 )
 from ddp_perf.duel.bisect.report import build_bisect
 from ddp_perf.duel.bisect.result import BisectResult
-from ddp_perf.duel.bisect.search import CommitLaunch, open_log
+from ddp_perf.duel.bisect.search import open_commit_log
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.environments.report import build_environments
 from ddp_perf.duel.environments.run import (
@@ -47,9 +47,9 @@ from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.experiment import Log
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.ledger import Ledger
 
 # ``ddp-perf bisect --good-env A --bad-env B``: the package or variable that is to blame.
 
@@ -84,13 +84,13 @@ def bisect_environments(
             machine=f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}",
         )
         stack.enter_context(contextlib.closing(run.log))
-        tell_resumed(run.log, "probe")
+        tell_resumed(run.log, "launch")
         progress = stack.enter_context(BudgetProgress(budget_s))
         try:
             run.run(
                 side_launcher,
                 until=progress.until,
-                on_probe=lambda probes: progress.show(f"probe {probes} done"),
+                on_launch=progress.launched,
             )
         except (LaunchError, SideError) as error:
             ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
@@ -242,9 +242,9 @@ class _Search:
         check_runtime(turn.case.tier, runtime, self._capacity.machine)
         return turn
 
-    def _open_log(self, turn: CommitTurn) -> Ledger[CommitLaunch]:
+    def _open_log(self, turn: CommitTurn) -> Log:
         tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
-        log = open_log(
+        log = open_commit_log(
             self._line,
             self._case,
             describe_environment(self._capacity, tier, runtime, Path.cwd()),

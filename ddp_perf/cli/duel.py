@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from ddp_perf.cli.command import (
     show,
     write_line,
 )
-from ddp_perf.cli.measuring import endable
+from ddp_perf.cli.measuring import check_writable, endable
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
@@ -38,7 +37,7 @@ from ddp_perf.duel.run import (
 )
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
-from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
+from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -127,7 +126,7 @@ def duel(
                 budget_s=budget_s,
                 tolerance=tolerance,
             )
-            finished.check_directories()
+            check_writable(*filter(None, (_RESULTS, report)))
             _run(request, first, second, capacity, finished)
         with endable() as showing:
             finished.show()
@@ -177,15 +176,6 @@ class _Finished:
         self._repeat = repeat
         self._duel: Duel | None = None
         self._path: Path | None = None
-
-    def check_directories(self) -> None:
-        """Make the directories of the results. Raises ResultsError: nothing was launched yet."""
-        for directory in filter(None, (_RESULTS, self._report)):
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=directory).close()
-            except OSError as error:
-                raise ResultsError(f"{directory}: cannot be written: {error.strerror}") from None
 
     def name_file(self) -> None:
         """Name the file with what was measured before an error."""

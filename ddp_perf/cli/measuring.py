@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import typer
 
 from ddp_perf.cli.command import write_line
-from ddp_perf.errors import ExitCode
+from ddp_perf.errors import ExitCode, ResultsError
 from ddp_perf.session.measure.machine import Closable, open_machine
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.host.termination import sigterm_calls
@@ -58,6 +60,16 @@ def endable(go_on: str = "") -> Iterator[Ending]:
         ending.note(f"interrupted{then}", ExitCode.INTERRUPTED)
     except TerminatedError:
         ending.note(f"ended by SIGTERM{then}", ExitCode.TERMINATED)
+
+
+def check_writable(*directories: Path) -> None:
+    """Make the directories of results. Raises ResultsError, before anything is launched."""
+    for directory in directories:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=directory).close()
+        except OSError as error:
+            raise ResultsError(f"{directory}: cannot be written: {error.strerror}") from None
 
 
 def leased(capacity: Capacity, launcher: LauncherT) -> contextlib.AbstractContextManager[LauncherT]:

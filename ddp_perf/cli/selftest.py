@@ -37,20 +37,19 @@ from ddp_perf.selftest.curve import (
 )
 from ddp_perf.selftest.trials import (
     SelftestRequest,
-    TimedLaunch,
     launches_for,
-    open_ledger,
+    open_launches,
     power_curve,
     run_selftest,
 )
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.experiment import Log
 from ddp_perf.session.measure.nights import core_of, most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.ledger import Ledger
 
 _CONFIGS = Path("bench_configs")
 _EXIT_CODES = {
@@ -101,12 +100,12 @@ def selftest(
     request = _request(cases, launches)
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
-    log: Ledger[TimedLaunch] | None = None
+    log: Log | None = None
     with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
         launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
         progress = stack.enter_context(BudgetProgress(budget_s))
         environment = _environment(launcher, request.case, capacity)
-        log = open_ledger(output / "launches.jsonl", request.case, environment)
+        log = open_launches(output / "launches.jsonl", request.case, environment)
         stack.enter_context(contextlib.closing(log))
         failure = run_selftest(
             request, log, launcher, until=progress.until, on_launch=progress.launched

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import time
 from pathlib import Path
 from typing import Annotated
@@ -16,21 +15,28 @@ from ddp_perf.cli.command import (
     BudgetProgress,
     budget_seconds,
     print_result,
+    tell_resumed,
     write_line,
 )
-from ddp_perf.cli.measuring import Ending, endable, leased
+from ddp_perf.cli.measuring import AGAIN, Ending, check_writable, endable, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
-from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepResult, SweepRun, sweep_result
+from ddp_perf.duel.sweep.halving import (
+    EnvironmentLauncher,
+    SweepResult,
+    SweepRun,
+    open_sweep_log,
+    sweep_result,
+)
 from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.session.measure.environment import check_runtime
+from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.experiment import Log
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
@@ -84,10 +90,13 @@ def sweep(
     if (reason := capacity.obstacle(base)) is not None:
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
-    result, ending = _measure(settings, capacity, budget_s, output)
+    check_writable(output)
+    result, ending, log = _measure(settings, capacity, budget_s)
     print_result(result, [build_sweep(result)], as_json=as_json)
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
+    if result.complete:  # the same command begins anew
+        log.discard()
     judged = result.complete and result.verdict is not None
     ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
@@ -111,59 +120,37 @@ def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
 
 
 def _measure(
-    settings: Settings, capacity: Capacity, budget_s: float, output: Path
-) -> tuple[SweepResult, Ending]:
-    """Return what was measured, and how the sweep ended.
-
-    The result so far is written after each block, so that a kill does not lose it.
-    """
+    settings: Settings, capacity: Capacity, budget_s: float
+) -> tuple[SweepResult, Ending, Log]:
+    """Return what was measured, how the sweep ended, and its launches."""
     began, began_s = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     write_line(
         f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
         f" {len(settings.left_out)} left out"
     )
     run: SweepRun | None = None
-    with contextlib.ExitStack() as stack:
-        ending = stack.enter_context(endable())
+    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
         launcher = stack.enter_context(leased(capacity, EnvironmentLauncher(ForkserverLauncher)))
-        runtime = launcher.runtime(settings.base)
-        check_runtime(settings.base.tier, runtime, capacity.machine)
+        tier, runtime = settings.base.tier, launcher.runtime(settings.base)
+        check_runtime(tier, runtime, capacity.machine)
+        log = open_sweep_log(settings, describe_environment(capacity, tier, runtime, Path.cwd()))
+        stack.enter_context(contextlib.closing(log))
+        tell_resumed(log, "launch")
         progress = stack.enter_context(BudgetProgress(budget_s))
-        run = SweepRun(settings, launcher)
-        result = functools.partial(
-            _result_of, run, began=began, began_s=began_s, budget_s=budget_s, runtime=runtime
-        )
-
-        def note(launches: int) -> None:
-            progress.launched(launches)
-            _write_result(result(), output)
-
-        try:
-            failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
-            if failure is not None:
-                ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
-        except ResultsError as error:
-            ending.note(str(error), ExitCode.USAGE)
+        paths = (str(Path.cwd()),)
+        run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)
+        failure = run.run(on_launch=progress.launched)
+        if failure is not None:
+            ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
     if run is None:
         ending.exit(ExitCode.UNDECIDED)
-    return result(), ending
-
-
-def _result_of(
-    run: SweepRun,
-    *,
-    began: datetime.datetime,
-    began_s: float,
-    budget_s: float,
-    runtime: Runtime,
-) -> SweepResult:
-    return sweep_result(
+    result = sweep_result(
         run,
         began=began.isoformat(timespec="seconds"),
         wall_s=time.monotonic() - began_s,
-        budget_s=budget_s,
         runtime=runtime,
     )
+    return result, ending, log
 
 
 def _write_result(result: SweepResult, output: Path) -> Path:

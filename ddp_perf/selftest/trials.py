@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import random
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,24 +29,23 @@ from ddp_perf.selftest.curve import (
     slow_down_of,
 )
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
+from ddp_perf.session.measure.experiment import (
+    Arm,
+    Block,
+    Experiment,
+    History,
+    Log,
+    LoggedLaunch,
+)
 from ddp_perf.stats.rule.comparison import JudgeOptions
 from ddp_perf.stats.share import share_found
-from ddp_perf.stats.summary import as_session, summarise
+from ddp_perf.stats.summary import as_session
 from ddp_perf.system.ledger import Conditions, Ledger
 
 # ``launches.jsonl``: the launches of a self-test, written one by one for a later run.
 
 
 _REMEDY = "give another --output, or delete the file"
-
-
-class TimedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The figures of one launch."""
-
-    percent: int  # injected slow-down; 0: none
-    started: str  # ISO 8601, UTC
-    wall_s: float  # including the start and the end of its ranks
-    summary: LaunchSummary
 
 
 def conditions_of(case: Case, environment: Environment) -> Conditions:
@@ -62,9 +59,9 @@ def conditions_of(case: Case, environment: Environment) -> Conditions:
     }
 
 
-def open_ledger(path: Path, case: Case, environment: Environment) -> Ledger[TimedLaunch]:
+def open_launches(path: Path, case: Case, environment: Environment) -> Log:
     """Open the launches of a self-test. Close them. Raises ResultsError."""
-    return Ledger(path, TimedLaunch, conditions_of(case, environment), remedy=_REMEDY)
+    return Ledger(path, LoggedLaunch, conditions_of(case, environment), remedy=_REMEDY)
 
 
 # The launches of a self-test: one case, as it is and slowed on purpose.
@@ -89,9 +86,36 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
     import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
 
 
+class Slowing:
+    """The policy of a self-test: an endless sequence, until a launch fails.
+
+    ``earlier`` is how many launches were logged before. The arm of a launch is its slow-down.
+    """
+
+    def __init__(self, request: SelftestRequest, launcher: Launcher, *, earlier: int) -> None:
+        self._request, self._launcher, self._earlier = request, launcher, earlier
+
+    def next(self, history: History) -> Block | None:
+        if self.failure(history) is not None:
+            return None
+        number = len(finished(history))
+        percent = percent_of(number, self._request.launches)
+        request = LaunchRequest(
+            case=self._request.case,
+            round=number,
+            import_paths=self._request.import_paths,
+            injections=_injections(percent),
+        )
+        return Block(number, (Arm(str(percent), self._launcher, request),))
+
+    def failure(self, history: History) -> LaunchFailure | None:
+        """Return the failure that ended this run, or None."""
+        return history[-1].failure if len(history) > self._earlier else None
+
+
 def run_selftest(
     request: SelftestRequest,
-    log: Ledger[TimedLaunch],
+    log: Log,
     launcher: Launcher,
     *,
     until: float,
@@ -102,34 +126,14 @@ def run_selftest(
     Return the failure, or None. ``on_launch`` receives the number of launches in the log. Raises
     LaunchError if ranks cannot be started, ResultsError if the log cannot be written.
     """
-    last_s = 0.0
-    while (begin := time.monotonic()) + last_s <= until:
-        number = len(log.entries)
-        percent = percent_of(number, request.launches)
-        started = datetime.datetime.now(datetime.timezone.utc)
-        outcome = launcher.launch(
-            LaunchRequest(
-                case=request.case,
-                round=number,
-                import_paths=request.import_paths,
-                injections=_injections(percent),
-            )
-        )
-        if isinstance(outcome, LaunchFailure):
-            return outcome
-        last_s = time.monotonic() - begin
-        log.append(
-            TimedLaunch(
-                percent=percent,
-                started=started.isoformat(timespec="seconds"),
-                wall_s=last_s,
-                summary=summarise(
-                    outcome, samples_per_step=request.case.samples_per_step, single=None
-                ),
-            )
-        )
-        on_launch(len(log.entries))
-    return None
+    slowing = Slowing(request, launcher, earlier=log.earlier)
+    Experiment(log).run(slowing, until=until, on_launch=lambda _: on_launch(len(log.entries)))
+    return slowing.failure(log.entries)
+
+
+def finished(history: History) -> list[LoggedLaunch]:
+    """Return the launches that did not fail."""
+    return [launch for launch in history if launch.failure is None]
 
 
 def percent_of(number: int, launches: int) -> int:
@@ -166,6 +170,15 @@ def _injections(percent: int) -> tuple[Injection, ...]:
     return (parse_injection(f"compute:{percent}%"),) if percent else ()
 
 
+def _percent(launch: LoggedLaunch) -> int:
+    return int(launch.arm)
+
+
+def _summary(launch: LoggedLaunch) -> LaunchSummary:
+    assert launch.summary is not None  # it did not fail
+    return launch.summary
+
+
 # The trials of a self-test: its launches are grouped into sessions, which the gate judges.
 #
 # Consecutive launches of one slow-down form a session. Each session is judged by the gate's own
@@ -186,10 +199,11 @@ _Trial = tuple[_Block, list[_Block]]  # a session, and its baseline
 
 def power_curve(
     request: SelftestRequest,
-    launches: Sequence[TimedLaunch],
+    launches: History,
     environment: Environment,
 ) -> PowerCurve:
     """Judge the sessions of a self-test, and return its points."""
+    launches = finished(launches)
     blocks = list(_blocks(request, launches, environment))
     unslowed = [block for block in blocks if block.percent == 0]
     sessions = baseline_sessions_for(len(unslowed))
@@ -215,13 +229,13 @@ def power_curve(
 
 
 def _blocks(
-    request: SelftestRequest, launches: Sequence[TimedLaunch], environment: Environment
+    request: SelftestRequest, launches: History, environment: Environment
 ) -> Iterator[_Block]:
     for percent in (0, *PERCENTS):
-        numbers = [n for n, launch in enumerate(launches) if launch.percent == percent]
+        numbers = [n for n, launch in enumerate(launches) if _percent(launch) == percent]
         for end in range(request.launches, len(numbers) + 1, request.launches):
             chosen = numbers[end - request.launches : end]
-            summaries = [launches[number].summary for number in chosen]
+            summaries = [_summary(launches[number]) for number in chosen]
             yield _Block(
                 percent=percent,
                 first=chosen[0],
@@ -242,14 +256,14 @@ def _trials(
 def _point(
     request: SelftestRequest,
     percent: int,
-    launches: Sequence[TimedLaunch],
+    launches: History,
     trials: Sequence[_Trial],
 ) -> Point:
     outcomes = Counter(_outcome(request, STEP_TIME.name, trial) for trial in trials)
     return Point(
         percent=percent,
         slow_down=_slow_down(launches, percent) if percent else None,
-        launches=sum(launch.percent == percent for launch in launches),
+        launches=sum(_percent(launch) == percent for launch in launches),
         outcomes=dict(outcomes),
         found=share_found(outcomes[Outcome.REGRESSION], len(trials)),
     )
@@ -266,11 +280,11 @@ def _outcome(request: SelftestRequest, metric: str, trial: _Trial) -> Outcome:
     ).outcome
 
 
-def _slow_down(launches: Sequence[TimedLaunch], percent: int) -> SlowDown | None:
+def _slow_down(launches: History, percent: int) -> SlowDown | None:
     """Compare with the unslowed launches of the rounds. Earlier ones are from another time."""
-    rounds = list(itertools.dropwhile(lambda launch: launch.percent == 0, launches))
+    rounds = list(itertools.dropwhile(lambda launch: _percent(launch) == 0, launches))
     slowed, unslowed = (
-        [launch.summary.values[STEP_TIME.name] for launch in rounds if launch.percent == wanted]
+        [launch.values[STEP_TIME.name] for launch in rounds if _percent(launch) == wanted]
         for wanted in (percent, 0)
     )
     return slow_down_of(slowed, unslowed)

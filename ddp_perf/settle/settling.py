@@ -21,7 +21,7 @@ from ddp_perf.duel.bisect.commits import commit_line
 from ddp_perf.duel.bisect.culprit import culprit_of
 from ddp_perf.duel.bisect.find import find_commit
 from ddp_perf.duel.bisect.opening import open_commit
-from ddp_perf.duel.bisect.search import open_log
+from ddp_perf.duel.bisect.search import open_commit_log
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.open_sides import OpenSide, side_launcher
 from ddp_perf.duel.run import DuelRequest, run_duel
@@ -83,7 +83,7 @@ def find_culprit(
     opener = functools.partial(
         open_commit, root=root, case_id=case.id, capacity=request.capacity, on_progress=say
     )
-    with contextlib.closing(open_log(line, case.id, environment)) as log:
+    with contextlib.closing(open_commit_log(line, case.id, environment)) as log:
         result = find_commit(line, opener, log, until=until, on_progress=lambda text: None)
     return culprit_of(result)
 

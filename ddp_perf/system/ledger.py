@@ -16,7 +16,7 @@ from ddp_perf.errors import ResultsError
 from ddp_perf.render.units import field_changes
 from ddp_perf.system.files import VersionedJson
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Conditions = dict[str, Scalar | None]
 EntryT = TypeVar("EntryT", bound=msgspec.Struct)
 
@@ -29,7 +29,19 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     conditions: Conditions
 
 
-class Ledger(Generic[EntryT]):
+class Entries(Generic[EntryT]):
+    """The entries of a measurement that no later run goes on with: they are in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[EntryT] = []
+        self.earlier = 0
+
+    def append(self, entry: EntryT) -> None:
+        """Append an entry."""
+        self.entries.append(entry)
+
+
+class Ledger(Entries[EntryT]):
     """A file of JSON lines: a header, and then an entry in each line, open for further ones.
 
     An entry is on the disk when `append` returns. ``entries`` are all of them; ``earlier`` is how
@@ -51,8 +63,8 @@ class Ledger(Generic[EntryT]):
         with the ``remedy``, for any other broken line, for other conditions, or for a path that
         cannot be written.
         """
+        super().__init__()
         self.path = path
-        self.entries: list[EntryT] = []
         self.changed: list[str] = []
         self._remedy = remedy or "delete the file to begin anew"
         self._decoder = msgspec.json.Decoder(entry)
@@ -82,7 +94,7 @@ class Ledger(Generic[EntryT]):
         Other conditions have another file, so nothing is ever lost. ``changed`` are those that
         differ from the last file of the same question; empty: there is none.
         """
-        about, here = (_digest(each) for each in (question, conditions))
+        about, here = (_digest((SCHEMA_VERSION, each)) for each in (question, conditions))
         path = directory / f"{about}-{here}.jsonl"
         changed = [] if path.exists() else _changed(directory.glob(f"{about}-*.jsonl"), conditions)
         ledger = cls(path, entry, conditions, question=question)
@@ -92,7 +104,11 @@ class Ledger(Generic[EntryT]):
     def append(self, entry: EntryT) -> None:
         """Append an entry, and flush it to disk. Raises ResultsError if it cannot be written."""
         self._write(msgspec.json.encode(entry))
-        self.entries.append(entry)
+        super().append(entry)
+
+    def discard(self) -> None:
+        """Delete the file: what it has is complete, and kept elsewhere."""
+        self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the error was raised at the write

@@ -17,11 +17,11 @@ from ddp_perf.selftest.curve import SelftestOutcome
 from ddp_perf.selftest.trials import (
     PERCENTS,
     SelftestRequest,
-    TimedLaunch,
     percent_of,
     power_curve,
     run_selftest,
 )
+from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.system.ledger import Ledger
 from tests.builders import make_environment
 from tests.projects import REPOSITORY, TINY
@@ -52,7 +52,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, s
             if launches == until_there_are:
                 raise KeyboardInterrupt
 
-        log = Ledger(tmp_path / "launches.jsonl", TimedLaunch, {})
+        log = Ledger(tmp_path / "launches.jsonl", LoggedLaunch, {})
         with contextlib.closing(log), pytest.raises(KeyboardInterrupt):
             run_selftest(request, log, Noted(), until=math.inf, on_launch=interrupt)
         return log.entries
@@ -61,7 +61,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, s
 
     assert all_[:9] == first
     percents = [percent_of(number, 2) for number in range(20)]
-    assert [launch.percent for launch in all_] == percents
+    assert [int(launch.arm) for launch in all_] == percents
     assert asked == [[f"compute:{percent}%"] if percent else [] for percent in percents]
     assert set(percents) == {0, *PERCENTS}
     curve = power_curve(request, all_, make_environment())

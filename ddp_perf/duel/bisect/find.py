@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import random
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.work import StepWork
 from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.bisect.opening import CommitTurns, Opener, innocent_places
 from ddp_perf.duel.bisect.result import BisectResult, CommitCulprit, bisect_result, with_work
-from ddp_perf.duel.bisect.search import CommitLaunch, Question, SearchState, search_state
-from ddp_perf.duel.open_sides import Turn, launch_turns
+from ddp_perf.duel.bisect.search import Question, failure_line, place_of, search_state
 from ddp_perf.errors import DdpPerfError, LaunchError
-from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.render.units import counted
-from ddp_perf.stats.summary import summarise
-from ddp_perf.system.ledger import Ledger
+from ddp_perf.session.measure.experiment import (
+    Arm,
+    Block,
+    Experiment,
+    History,
+    Log,
+    LoggedLaunch,
+    NoLauncher,
+    next_block,
+)
 from ddp_perf.work.changes import added_work
 from ddp_perf.work.session import count_case
 
@@ -94,116 +97,62 @@ class CommitCounts:
         return str(step) if isinstance(step, LaunchFailure) else step
 
 
-# The search for the commit: pairs are launched and logged until it is found, or time is over.
+# The policy of the search: the pair of commits that tells most comes next, until one is found.
+
+
+_FROM_A_SERVER = 6  # launches of a commit
+
+
+class CommitPairs:
+    """The next pair of commits, by all launches so far.
+
+    Of a pair with a commit that cannot be made ready, only that one is launched, which fails. It is
+    asked again in a later run only, if the step may be there. Raises LaunchError if good or bad
+    failed in this run, which begins after ``earlier`` launches.
+    """
+
+    def __init__(self, question: Question, turns: CommitTurns, *, earlier: int) -> None:
+        self._question, self._turns, self._earlier = question, turns, earlier
+
+    def next(self, history: History) -> Block | None:
+        self._check_ends(history[self._earlier :])
+        places = search_state(self._question, history, earlier=self._earlier).ask
+        if places is None:
+            return None
+        arms = [self._arm(place) for place in places]
+        broken = [arm for arm in arms if isinstance(arm.launcher, NoLauncher)]
+        return Block(next_block(history), tuple(broken[:1] or arms))
+
+    def _arm(self, place: int) -> Arm:
+        try:
+            turn = self._turns.turn(place)
+        except DdpPerfError as error:
+            case = self._turns.turn(self._question.length).case
+            return Arm(str(place), NoLauncher(error), LaunchRequest(case=case, round=0))
+        request = LaunchRequest(case=turn.case, round=0, import_paths=turn.import_paths)
+        return Arm(str(place), turn.launcher, request)
+
+    def _check_ends(self, launches: History) -> None:
+        ends = {0: "good", self._question.length: "bad"}
+        for launch in launches:
+            which = ends.get(place_of(launch))
+            if launch.failure is not None and which is not None:
+                why = failure_line(launch.failure)
+                raise LaunchError(f"{which} cannot be launched, so there is no comparison: {why}")
 
 
 def run_bisect(
     question: Question,
-    log: Ledger[CommitLaunch],
+    log: Log,
     turns: CommitTurns,
     *,
     until: float,
-    on_launch: Callable[[SearchState], None],
-) -> SearchState:
-    """Run pairs until ``time.monotonic()`` is ``until``, or there is nothing left to ask.
-
-    A commit that cannot be launched is noted. It is asked again in a later run only, if the step
-    may be there. ``on_launch`` receives what the launches show after each pair. Raises LaunchError
-    if good or bad fails, ResultsError if the log cannot be written.
-    """
-    now = search_state(question, log.entries, earlier=log.earlier)
-    last_s = 0.0
-    while now.ask is not None and (begin := time.monotonic()) + last_s <= until:
-        _launch_pair(now.ask, question, log, turns)
-        last_s = time.monotonic() - begin
-        now = search_state(question, log.entries, earlier=log.earlier)
-        on_launch(now)
-    return search_state(question, log.entries, ended=True)
-
-
-def _launch_pair(
-    places: tuple[int, int], question: Question, log: Ledger[CommitLaunch], turns: CommitTurns
+    on_launch: Callable[[LoggedLaunch], None],
 ) -> None:
-    """Run a launch of two commits, in random order; none of them if one cannot be made ready."""
-    block = 1 + max((launch.block for launch in log.entries), default=-1)
-    ready = []
-    for place in places:
-        logged = _LoggedLauncher(log, place=place, is_end=place in (0, question.length))
-        try:
-            turn = turns.turn(place)
-        except DdpPerfError as error:
-            logged.note(block, str(error))
-            return
-        logged.launcher = turn.launcher
-        ready.append(Turn(logged, turn.case, turn.import_paths))
-    launch_turns(ready, block=block, order=random.Random(block))
-
-
-class _LoggedLauncher:
-    """A launcher that appends every finished launch to the log at once."""
-
-    def __init__(self, log: Ledger[CommitLaunch], *, place: int, is_end: bool) -> None:
-        self.launcher: Launcher
-        self._log, self._place, self._is_end = log, place, is_end
-
-    def nodes(self, case: Case) -> tuple[str, ...]:
-        return self.launcher.nodes(case)
-
-    def runtime(self, case: Case | None = None) -> Runtime:
-        return self.launcher.runtime(case)
-
-    def close(self) -> None:
-        self.launcher.close()
-
-    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        started, begin = _now(), time.monotonic()
-        try:
-            outcome = self.launcher.launch(request)
-        except LaunchError as error:
-            outcome = LaunchFailure(
-                case_id=request.case.id,
-                round=request.round,
-                kind="server",
-                rank=None,
-                detail=str(error),
-            )
-        if isinstance(outcome, LaunchFailure):
-            self.note(request.round, _reason(outcome))
-            return outcome
-        summary = summarise(outcome, samples_per_step=request.case.samples_per_step, single=None)
-        self._log.append(
-            CommitLaunch(
-                place=self._place,
-                block=request.round,
-                started=started,
-                wall_s=time.monotonic() - begin,
-                values=summary.values,
-            )
-        )
-        return outcome
-
-    def note(self, block: int, reason: str) -> None:
-        """Log that the commit cannot be launched. Raises LaunchError if it is good or bad."""
-        if self._is_end:
-            which = "good" if self._place == 0 else "bad"
-            raise LaunchError(f"{which} cannot be launched, so there is no comparison: {reason}")
-        self._log.append(
-            CommitLaunch(place=self._place, block=block, started=_now(), wall_s=0.0, failure=reason)
-        )
-
-
-def _reason(failure: LaunchFailure) -> str:
-    """Return the failure in one line, with the exception of the rank if there is one."""
-    lines = failure.traceback.strip().splitlines()
-    return (
-        f"{failure.detail}: {lines[-1]}"
-        if lines and lines[-1] not in failure.detail
-        else failure.detail
-    )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    """Run pairs until ``time.monotonic()`` is ``until``, or there is nothing left to ask."""
+    pairs = CommitPairs(question, turns, earlier=log.earlier)
+    experiment = Experiment(log, seed=0, launches_a_server=_FROM_A_SERVER, may_not_start=True)
+    experiment.run(pairs, until=until, on_launch=on_launch)
 
 
 # The search for the commit, from the line of commits to the result.
@@ -219,7 +168,7 @@ _OF_COUNTS = 0.25  # of the time: how long the place where work grows is looked 
 def find_commit(
     line: CommitLine,
     opener: Opener,
-    log: Ledger[CommitLaunch],
+    log: Log,
     *,
     until: float,
     on_progress: Callable[[str], None],
@@ -247,7 +196,7 @@ class CommitSearch:
         self,
         line: CommitLine,
         turns: CommitTurns,
-        log: Ledger[CommitLaunch],
+        log: Log,
         *,
         on_progress: Callable[[str], None],
         counts: bool = True,
@@ -300,7 +249,7 @@ class CommitSearch:
     def _count_first(self, until: float) -> None:
         """Find the commits to launch first. A search that goes on has launched them already."""
         ends = {0, self._line.length}
-        if self._counts is None or any(one.place not in ends for one in self._log.entries):
+        if self._counts is None or any(place_of(one) not in ends for one in self._log.entries):
             return
         now = time.monotonic()
         found = self._counts.most_added(

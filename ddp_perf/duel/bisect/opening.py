@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -151,9 +150,6 @@ class CommitTurn(NamedTuple):
 
 Opener = Callable[[Commit], contextlib.AbstractContextManager[CommitTurn]]
 _MOST = 2  # servers beside those of good and bad: each one holds torch in memory
-# Launches of a commit from one server. Forks of it share its addresses, which may make a commit a
-# little slower each time.
-_FROM_A_SERVER = 6
 
 
 class _Open(NamedTuple):
@@ -171,15 +167,11 @@ class CommitTurns:
     def __init__(self, line: CommitLine, opener: Opener) -> None:
         self._line, self._opener = line, opener
         self._open: dict[int, _Open] = {}  # the one asked last is the last
-        self._turns: Counter[int] = Counter()  # of each commit
 
     def turn(self, place: int) -> CommitTurn:
         """Return a turn of the commit. Raises what the opener raises."""
         bad = self._opened(self._line.length)
         turn = self._opened(place)
-        if self._turns[place] and self._turns[place] % _FROM_A_SERVER == 0:
-            turn.launcher.close()  # the next launch starts another one
-        self._turns[place] += 1
         return turn._replace(case=alike(turn.case, bad.case))
 
     def _opened(self, place: int) -> CommitTurn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -14,15 +13,16 @@ from ddp_perf.duel.bisect.commits import Commit, CommitLine
 from ddp_perf.duel.bisect.search import (
     CONFIDENCE,
     Belief,
-    CommitLaunch,
     Level,
     Question,
     SearchState,
     Suspects,
     levels,
+    place_of,
     search_state,
     step_ratios,
 )
+from ddp_perf.session.measure.experiment import History
 from ddp_perf.work.changes import work_changes
 from ddp_perf.work.values import WorkChange
 
@@ -76,7 +76,7 @@ class BisectResult(msgspec.Struct, frozen=True, kw_only=True):
 def bisect_result(
     question: Question,
     line: CommitLine,
-    launches: Sequence[CommitLaunch],
+    launches: History,
     *,
     case_id: str,
     log: str,
@@ -142,11 +142,11 @@ def _commits(belief: Belief, line: CommitLine, suspects: Suspects) -> tuple[Comm
 
 def _asked(
     line: CommitLine,
-    launches: Sequence[CommitLaunch],
+    launches: History,
     found: dict[int, Level],
     untestable: dict[int, str],
 ) -> tuple[AskedCommit, ...]:
-    often = Counter(launch.place for launch in launches if launch.failure is None)
+    often = Counter(place_of(launch) for launch in launches if launch.failure is None)
     return tuple(
         AskedCommit(
             place=place,

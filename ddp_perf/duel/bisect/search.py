@@ -18,14 +18,23 @@ import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.bisect.commits import CommitLine
 from ddp_perf.duel.environments.run import digest_of_sources
 from ddp_perf.duel.sides.checkout import cache_shelf
+from ddp_perf.session.measure.experiment import (
+    History,
+    Log,
+    LoggedLaunch,
+    blocks_of,
+    open_log,
+    pairs_of,
+)
 from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs, plan_pair_looks
 from ddp_perf.stats.robust import Floats
-from ddp_perf.system.ledger import Conditions, Ledger
+from ddp_perf.system.ledger import Conditions
 
 # The place of a step: the probability of each one on a line of commits, given noisy launches.
 #
@@ -50,6 +59,7 @@ TWO_STEPS = 0.1  # prior probability; benchmarks/commit_search.py has what it co
 # part of the slow-down was taken back.
 _BETWEEN = (-0.5, 0.25, 0.5, 0.75, 1.5)
 Integers: TypeAlias = npt.NDArray[np.int64]
+_Pair: TypeAlias = tuple[LoggedLaunch, LoggedLaunch]
 _MOST_MARKS = 64  # two steps of more marks have too many places
 
 
@@ -293,21 +303,10 @@ def _ratios(columns: npt.NDArray[np.bool_], readings: Sequence[Reading]) -> list
     ]
 
 
-# The launches of a search for a commit.
+# The log of a search. Its arms are places of the line: "0" is good.
 
 
-class CommitLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One launch of a commit: its figures, or why the commit cannot be launched."""
-
-    place: int  # of the commit on the line; 0: good
-    block: int
-    started: str  # ISO 8601, UTC
-    wall_s: float
-    values: dict[str, float] = {}
-    failure: str | None = None
-
-
-def open_log(line: CommitLine, case_id: str, environment: Environment) -> Ledger[CommitLaunch]:
+def open_commit_log(line: CommitLine, case_id: str, environment: Environment) -> Log:
     """Open the log of a search in the cache, so that whoever asks the same goes on with it.
 
     Close it. Raises ResultsError.
@@ -327,8 +326,12 @@ def open_log(line: CommitLine, case_id: str, environment: Environment) -> Ledger
     else:  # a launch is known by the place of its version, and the index may have others by now
         conditions["versions"] = " ".join(commit.short for commit in line.commits)
         conditions["sources of the project"] = digest_of_sources(Path(line.repository))
-    directory = cache_shelf("bisect", 0, os.environ).path
-    return Ledger.of_question(directory, CommitLaunch, question, conditions)
+    return open_log(cache_shelf("bisect", 0, os.environ).path, question, conditions)
+
+
+def place_of(launch: LoggedLaunch) -> int:
+    """Return the place of its commit on the line."""
+    return int(launch.arm)
 
 
 # The search as a function of its launches: what they show so far, and which pair comes next.
@@ -393,7 +396,7 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_state(
-    question: Question, launches: Sequence[CommitLaunch], *, earlier: int = 0, ended: bool = False
+    question: Question, launches: History, *, earlier: int = 0, ended: bool = False
 ) -> SearchState:
     """Return what the launches show. ``ended``: there will be no more, so that the duel is judged.
 
@@ -401,7 +404,7 @@ def search_state(
     ``earlier`` of them are of earlier runs: a commit that failed in these is launched once more
     before it is said that it cannot be told from the culprit.
     """
-    ends = _pairs(launches, 0, question.length)
+    ends = pairs_of(launches, "0", str(question.length))
     metric, why, duel = _duel(ends, ended=ended)
     untestable = _untestable(launches)
     if duel.outcome is not DuelOutcome.SLOWER:
@@ -414,7 +417,7 @@ def search_state(
     often = Counter(reading.place for reading in readings)
     place = unconfirmed = _unconfirmed(question, suspects, untestable, often)
     if place is None:
-        tried = {launch.place for launch in launches[earlier:]}
+        tried = {place_of(launch) for launch in launches[earlier:]}
         place = (
             _untried(suspects, untestable, tried)
             if suspects
@@ -432,9 +435,7 @@ def search_state(
     )
 
 
-def _duel(
-    ends: Sequence[tuple[CommitLaunch, CommitLaunch]], *, ended: bool
-) -> tuple[str, str, PairedVerdict]:
+def _duel(ends: Sequence[_Pair], *, ended: bool) -> tuple[str, str, PairedVerdict]:
     """Return the metric that shows best that bad is slower, why, and its verdict.
 
     The yardstick decides if it shows it. The other metric is judged too: CPU time does not show
@@ -462,7 +463,7 @@ def _is_slower(verdict: PairedVerdict) -> bool:
     return verdict.interval is not None and verdict.interval[0] > 1
 
 
-def _metrics(ends: Sequence[tuple[CommitLaunch, CommitLaunch]]) -> tuple[list[str], str]:
+def _metrics(ends: Sequence[_Pair]) -> tuple[list[str], str]:
     """Return the yardstick and the other metric, chosen by good's launches of the first look."""
     wall, cpu = STEP_TIME.name, CPU_TIME.name
     if not all(cpu in launch.values for pair in ends for launch in pair):
@@ -474,35 +475,17 @@ def _metrics(ends: Sequence[tuple[CommitLaunch, CommitLaunch]]) -> tuple[list[st
     return sorted([wall, cpu], key=lambda name: name != chosen.metric), chosen.reason
 
 
-def _log_ratio(pair: tuple[CommitLaunch, CommitLaunch], metric: str) -> float:
+def _log_ratio(pair: _Pair, metric: str) -> float:
     good, bad = pair
     return math.log(bad.values[metric] / good.values[metric])
 
 
-def _blocks(launches: Sequence[CommitLaunch]) -> list[dict[int, CommitLaunch]]:
-    """Return the launches of each block that has several, by place."""
-    blocks: dict[int, dict[int, CommitLaunch]] = {}
-    for launch in launches:
-        if launch.failure is None:
-            blocks.setdefault(launch.block, {})[launch.place] = launch
-    return [block for block in blocks.values() if len(block) > 1]
-
-
-def _pairs(
-    launches: Sequence[CommitLaunch], first: int, second: int
-) -> list[tuple[CommitLaunch, CommitLaunch]]:
-    return [
-        (block[first], block[second])
-        for block in _blocks(launches)
-        if first in block and second in block
-    ]
-
-
-def _readings(launches: Sequence[CommitLaunch], metric: str) -> tuple[Reading, ...]:
+def _readings(launches: History, metric: str) -> tuple[Reading, ...]:
     return tuple(
-        Reading(block=launch.block, place=launch.place, log=math.log(launch.values[metric]))
-        for block in _blocks(launches)
-        for launch in block.values()
+        Reading(block=one.block, place=place_of(one), log=math.log(one.values[metric]))
+        for block in blocks_of(launches)
+        for one in block.values()
+        if len(block) > 1
     )
 
 
@@ -519,12 +502,20 @@ def _unconfirmed(
     return place if place is not None and often[place] < _CONFIRMED else None
 
 
-def _untestable(launches: Sequence[CommitLaunch]) -> dict[int, str]:
+def _untestable(launches: History) -> dict[int, str]:
     """Return why a commit cannot be launched, for each that failed more often than it did not."""
-    reasons = {launch.place: launch.failure for launch in launches if launch.failure is not None}
-    failed = Counter(launch.place for launch in launches if launch.failure is not None)
-    worked = Counter(launch.place for launch in launches if launch.failure is None)
+    reasons = {place_of(one): failure_line(one.failure) for one in launches if one.failure}
+    failed = Counter(place_of(launch) for launch in launches if launch.failure is not None)
+    worked = Counter(place_of(launch) for launch in launches if launch.failure is None)
     return {place: why for place, why in reasons.items() if failed[place] > worked[place]}
+
+
+def failure_line(failure: LaunchFailure) -> str:
+    """Return the failure in one line, with the exception of the rank if there is one."""
+    lines = failure.traceback.strip().splitlines()
+    if lines and lines[-1] not in failure.detail:
+        return f"{failure.detail}: {lines[-1]}"
+    return failure.detail
 
 
 def _untried(

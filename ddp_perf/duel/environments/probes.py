@@ -6,26 +6,22 @@ import contextlib
 import enum
 import itertools
 import math
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchFailure, LaunchResult
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.environments.factors import Factor, hybrid_case, make_hybrid, taken_along
-from ddp_perf.duel.open_sides import Turn, launch_turns
 from ddp_perf.duel.values import PreparedSide
-from ddp_perf.errors import LaunchError, SideError
+from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.session.measure.experiment import Arm, Block, History, next_block, pairs_of
 from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs
-from ddp_perf.stats.summary import summarise
-from ddp_perf.system.ledger import Ledger
 
 # Delta debugging: the smallest set of changes that causes a failure.
 #
@@ -84,6 +80,7 @@ def _pieces(factors: tuple[_Factor, ...], parts: int) -> list[tuple[_Factor, ...
 
 
 _CALIBRATION = 6  # launches of A that choose between wall time and CPU time
+_CALIBRATING, _PROBING = 0, 1  # phases
 _EFFECTS = {
     DuelOutcome.SLOWER: ProbeEffect.SLOWER,
     DuelOutcome.EQUIVALENT: ProbeEffect.NONE,
@@ -92,24 +89,101 @@ _EFFECTS = {
 }
 
 
-class OutOfTimeError(Exception):
-    """The budget is over. Probes that were finished are in the log."""
+class NotProbedError(Exception):
+    """The launches so far do not decide a probe, of environment A with these factors each."""
+
+    def __init__(self, base: Sequence[Factor], hybrid: Sequence[Factor]) -> None:
+        super().__init__()
+        self.base, self.hybrid = base, hybrid
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A finished duel: environment A with ``known`` against the same with ``moved`` as well."""
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """A duel: environment A with ``known`` against the same with ``moved`` as well."""
 
     known: tuple[str, ...]  # names of factors
     moved: tuple[str, ...]
     effect: ProbeEffect
-    metric: str  # that decided
     verdict: PairedVerdict | None  # None: it does not launch
     failure: str | None = None  # of the hybrid's launch
-    wall_s: float
+    wall_s: float  # of its pairs
 
 
-class Prober:
-    """Makes probes, one after the other. Close it: it keeps the launcher of A between them."""
+def arm_of(factors: Iterable[Factor]) -> str:
+    """Return the name of environment A with these factors; "": it has none."""
+    return " ".join(sorted(factor.name for factor in factors))
+
+
+class Probes:
+    """The probes that launches show. All of a search have one metric, chosen by launches of A."""
+
+    def __init__(
+        self, history: History, factors: Sequence[Factor], plan: PairedPlan, *, earlier: int
+    ) -> None:
+        self._history, self._factors, self._plan = history, factors, plan
+        self._earlier = earlier  # launches of runs before this one
+
+    @property
+    def calibration(self) -> History:
+        """The launches of A that choose between the wall time and the CPU time of a step."""
+        return [launch for launch in self._history if launch.phase == _CALIBRATING]
+
+    @property
+    def missing_calibration(self) -> int:
+        """How many launches of A are missing.
+
+        A number of threads changes the CPU time of the same work, so with such a variable among
+        the factors wall time decides.
+        """
+        if any("THREADS" in (factor.variable or "") for factor in self._factors):
+            return 0
+        return _CALIBRATION - len([one for one in self.calibration if one.failure is None])
+
+    @property
+    def metric(self) -> str:
+        levels = [one.values for one in self.calibration if one.failure is None]
+        if self.missing_calibration or not levels or not all(CPU_TIME.name in lv for lv in levels):
+            return STEP_TIME.name
+        wall, cpu = ([lv[name] for lv in levels] for name in (STEP_TIME.name, CPU_TIME.name))
+        return choose_yardstick(wall, cpu).metric
+
+    def of(self, known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
+        """Return a probe. Raises NotProbedError if more pairs are needed."""
+        both = taken_along([*known, *moved], self._factors)
+        pairs = pairs_of(self._history, arm_of(known), arm_of(both))
+        metric = self.metric
+        logs = [math.log(new.values[metric] / old.values[metric]) for old, new in pairs]
+        verdict, failure = judge_pairs(logs, self._plan), self._failure(arm_of(both))
+        is_over = (
+            verdict.outcome is not DuelOutcome.UNDECIDED or verdict.pairs >= self._plan.looks[-1]
+        )
+        if failure is None and not is_over:
+            raise NotProbedError(known, both)
+        return Probe(
+            known=tuple(factor.name for factor in known),
+            moved=tuple(factor.name for factor in both if factor not in known),
+            effect=_EFFECTS[verdict.outcome] if failure is None else ProbeEffect.UNRESOLVED,
+            verdict=verdict if failure is None else None,
+            failure=failure,
+            wall_s=sum(launch.wall_s for pair in pairs for launch in pair),
+        )
+
+    def _failure(self, arm: str) -> str | None:
+        """Return why a hybrid failed in this run: in an earlier one, the cause may be over."""
+        return next(
+            (
+                launch.failure.detail
+                for launch in self._history[self._earlier :]
+                if launch.arm == arm and launch.failure is not None
+            ),
+            None,
+        )
+
+
+class Probing:
+    """The policy of a search: the next pair of environment A with some factors and with more.
+
+    Close it: it keeps the launchers of the newest pair. Raises SideError if A fails.
+    """
 
     def __init__(
         self,
@@ -120,108 +194,56 @@ class Prober:
         plan: PairedPlan,
         open_launcher: Callable[[PreparedSide], Launcher],
         directory: Path,
+        earlier: int,
     ) -> None:
-        self.metric = STEP_TIME.name
         self._side, self._case, self._factors, self._plan = side, case, factors, plan
-        self._open, self._directory = open_launcher, directory
-        self._order = random.Random()
+        self._open_launcher, self._directory, self._earlier = open_launcher, directory, earlier
+        self._open: dict[str, Arm] = {}
         self._hybrids = 0
-        self._base = contextlib.ExitStack()  # closes the launcher of A with what is known
-        self._base_turn: tuple[tuple[Factor, ...], Turn] | None = None
 
     def close(self) -> None:
-        self._base_turn = None
-        self._base.close()
+        self._close_all_but()
 
-    def calibrate(self) -> None:
-        """Choose between the wall time and the CPU time of a step by launches of A.
+    def next(self, history: History) -> Block | None:
+        probes = Probes(history, self._factors, self._plan, earlier=self._earlier)
+        self._check_base(history[self._earlier :])
+        if probes.missing_calibration > 0:
+            return Block(next_block(history), (self._arm(()),), _CALIBRATING)
+        needed: list[NotProbedError] = []
 
-        A number of threads changes the CPU time of the same work, so with such a variable among
-        the factors wall time decides.
-        """
-        if any("THREADS" in (factor.variable or "") for factor in self._factors):
-            return
-        levels = []
-        for number in range(_CALIBRATION):
-            (outcome,) = launch_turns([self._known(())], block=number, order=self._order)
-            if isinstance(outcome, LaunchFailure):
-                raise SideError(f"A: {self._case.id}: {outcome.detail}")
-            levels.append(self._values(outcome))
-        if all(CPU_TIME.name in level for level in levels):
-            wall, cpu = ([lv[name] for lv in levels] for name in (STEP_TIME.name, CPU_TIME.name))
-            self.metric = choose_yardstick(wall, cpu).metric
-
-    def probe(self, known: Sequence[Factor], moved: Sequence[Factor], *, until: float) -> Probe:
-        """Return the effect of ``moved``.
-
-        Raises OutOfTimeError once ``time.monotonic()`` is ``until``, and SideError if A fails.
-        """
-        began = time.monotonic()
-        both = taken_along([*known, *moved], self._factors)
-        logs: list[float] = []
-        verdict, failure = None, None
-        with contextlib.ExitStack() as stack:
-            base = self._known(tuple(known))
+        def probe(known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
             try:
-                hybrid = self._turn(both, stack)
-                # The runtime is read here, so that a hybrid that cannot import torch fails now.
-                hybrid.launcher.runtime(hybrid.case)
-            except LaunchError as error:
-                failure = str(error)
-            while failure is None and (verdict is None or not _is_decided(verdict, self._plan)):
-                if time.monotonic() >= until:
-                    raise OutOfTimeError
-                outcomes = launch_turns([base, hybrid], block=len(logs), order=self._order)
-                failure = self._paired(outcomes, logs)
-                verdict = judge_pairs(logs, self._plan) if failure is None else None
-                if len(logs) in self._plan.looks:
-                    # The next pairs are forks of other servers: forks of one share its addresses,
-                    # which may make a side a little slower each time.
-                    base.launcher.close()
-                    hybrid.launcher.close()
-        return Probe(
-            known=tuple(factor.name for factor in known),
-            moved=tuple(factor.name for factor in both if factor not in known),
-            effect=ProbeEffect.UNRESOLVED if verdict is None else _EFFECTS[verdict.outcome],
-            metric=self.metric,
-            verdict=verdict,
-            failure=failure,
-            wall_s=time.monotonic() - began,
-        )
+                return probes.of(known, moved)
+            except NotProbedError as error:
+                needed.append(error)
+                raise
 
-    def _paired(
-        self, outcomes: Sequence[LaunchResult | LaunchFailure], logs: list[float]
-    ) -> str | None:
-        """Add the log ratio of a pair, or return why the hybrid failed."""
-        base, hybrid = outcomes
-        if isinstance(base, LaunchFailure):
-            raise SideError(f"A: {self._case.id}: {base.detail}")
-        if isinstance(hybrid, LaunchFailure):
-            return hybrid.detail
-        logs.append(math.log(self._values(hybrid)[self.metric] / self._values(base)[self.metric]))
-        return None
+        find_culprits(self._factors, probe)
+        if not needed:
+            return None
+        sides = needed[0].base, needed[0].hybrid
+        self._close_all_but(*map(arm_of, sides))
+        return Block(next_block(history), tuple(map(self._arm, sides)), _PROBING)
 
-    def _values(self, launch: LaunchResult) -> dict[str, float]:
-        samples = self._case.samples_per_step
-        return summarise(launch, samples_per_step=samples, single=None).values
+    def _check_base(self, launches: History) -> None:
+        for launch in launches:
+            if launch.arm == "" and launch.failure is not None:
+                raise SideError(f"A: {self._case.id}: {launch.failure.detail}")
 
-    def _known(self, factors: tuple[Factor, ...]) -> Turn:
-        """Return A with what is known, which is opened once for all probes beside it."""
-        if self._base_turn is None or self._base_turn[0] != factors:
-            self.close()
-            self._base_turn = factors, self._turn(factors, self._base)
-        return self._base_turn[1]
+    def _arm(self, factors: Sequence[Factor]) -> Arm:
+        name = arm_of(factors)
+        if name not in self._open:
+            self._hybrids += 1
+            side = make_hybrid(self._side, factors, self._directory / str(self._hybrids))
+            case, paths = hybrid_case(self._case, side), (str(side.root),)
+            request = LaunchRequest(case=case, round=0, import_paths=paths)
+            self._open[name] = Arm(name, self._open_launcher(side), request)
+        return self._open[name]
 
-    def _turn(self, factors: Sequence[Factor], stack: contextlib.ExitStack) -> Turn:
-        """Open side A with some factors, until ``stack`` closes."""
-        self._hybrids += 1
-        side = make_hybrid(self._side, factors, self._directory / str(self._hybrids))
-        launcher = stack.enter_context(contextlib.closing(self._open(side)))
-        return Turn(launcher, hybrid_case(self._case, side), (str(side.root),))
-
-
-def _is_decided(verdict: PairedVerdict, plan: PairedPlan) -> bool:
-    return verdict.outcome is not DuelOutcome.UNDECIDED or verdict.pairs >= plan.looks[-1]
+    def _close_all_but(self, *names: str) -> None:
+        with contextlib.ExitStack() as stack:
+            for name in self._open.keys() - set(names):
+                stack.callback(self._open.pop(name).launcher.close)
 
 
 # The culprits: sets of changes that make environment A slower, each as small as possible.
@@ -263,13 +285,13 @@ def expected_probes(factors: int) -> int:
 def find_culprits(factors: Sequence[Factor], probe: _Probing) -> Search:
     """Find every set of factors that makes the environment slower, until the rest is not.
 
-    Probes that were made once are not made again.
+    It is not complete if ``probe`` raises NotProbedError.
     """
     made: dict[frozenset[str], Probe] = {}
     every: list[Probe] = []
     culprits: list[EnvironmentCulprit] = []
     known: tuple[Factor, ...] = ()
-    cleared = complete = False
+    cleared = False
 
     def effect(chosen: Sequence[Factor]) -> ProbeEffect:
         both = taken_along([*known, *chosen], factors)
@@ -279,7 +301,7 @@ def find_culprits(factors: Sequence[Factor], probe: _Probing) -> Search:
             every.append(made[key])
         return made[key].effect
 
-    with contextlib.suppress(OutOfTimeError):
+    try:
         while rest := [factor for factor in factors if factor not in known]:
             if (of_all := effect(rest)) is not ProbeEffect.SLOWER:
                 cleared = of_all is ProbeEffect.NONE
@@ -291,6 +313,8 @@ def find_culprits(factors: Sequence[Factor], probe: _Probing) -> Search:
         else:
             cleared = True
         complete = True
+    except NotProbedError:
+        complete = False
     if not complete and any(one.effect is ProbeEffect.SLOWER for one in made.values()):
         smallest = min((p for p in made.values() if p.effect is ProbeEffect.SLOWER), key=_size)
         suspects = [factor for factor in factors if factor.name in smallest.moved]
@@ -320,25 +344,3 @@ def _culprit(
         verdict=verdict,
         minimal=minimal,
     )
-
-
-# The finished probes of a search between two environments.
-
-
-def recall(
-    log: Ledger[Probe],
-    factors: Sequence[Factor],
-    known: Sequence[Factor],
-    moved: Sequence[Factor],
-) -> Probe:
-    """Return a finished probe. Raises OutOfTimeError if it was not made.
-
-    A hybrid that failed in an earlier run is probed again, since the cause may be over.
-    """
-    names = {factor.name for factor in known}
-    both = {factor.name for factor in taken_along([*known, *moved], factors)}
-    for number, probe in enumerate(log.entries):
-        is_it = set(probe.known) == names and {*probe.known, *probe.moved} == both
-        if is_it and (probe.failure is None or number >= log.earlier):
-            return probe
-    raise OutOfTimeError

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -16,7 +15,6 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.duel.environments.factors import (
     Factor,
     changed_distributions,
@@ -25,21 +23,20 @@ from ddp_perf.duel.environments.factors import (
     variable_factors,
 )
 from ddp_perf.duel.environments.probes import (
-    OutOfTimeError,
-    Probe,
-    Prober,
+    Probes,
+    Probing,
     Search,
     expected_probes,
     find_culprits,
-    recall,
 )
 from ddp_perf.duel.inventory import Inventory, read_inventory
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.session.measure.experiment import Experiment, open_log
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
-from ddp_perf.system.ledger import Conditions, Ledger
+from ddp_perf.system.ledger import Conditions
 from ddp_perf.system.variables import training_variables
 
 # Conditions of a probe beside the two environments as they are named: files, and the machine.
@@ -115,6 +112,7 @@ def _digest(lines: Iterable[str]) -> str:
 _TOLERANCE = 0.05  # of a case that is not gated
 _FALSE_BLAME = 0.05  # probability, at most, over the probes that find one culprit
 _MOST_PAIRS = 20  # of a probe: one that is undecided then is unresolved
+_FROM_A_SERVER = 6  # launches of an environment
 
 
 class Differences(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,10 +167,10 @@ def find_differences(a: PreparedSide, b: PreparedSide) -> Differences:
 
 
 class EnvironmentRun:
-    """A search between two environments. What was probed stays readable if ``run`` is interrupted.
+    """A search between two environments. What it found stays readable if ``run`` is interrupted.
 
-    ``machine`` is its key, ``logs`` the directory of finished probes: those of an earlier run are
-    not made again. Make it while the machine is leased, so that no other search writes the same
+    ``machine`` is its key, ``logs`` the directory of finished launches: those of an earlier run
+    are not made again. Make it while the machine is leased, so that no other search writes the same
     log, and close its ``log``. Raises ResultsError if that cannot be read, SideError if the
     packages cannot be listed.
     """
@@ -201,62 +199,51 @@ class EnvironmentRun:
             "case": case.id,
         }
         conditions = probe_conditions(a, b, case, self.plan, machine)
-        self.log = Ledger.of_question(logs, Probe, question, conditions)
-        self._recall = functools.partial(recall, self.log, differences.factors)
+        self.log = open_log(logs, question, conditions)
 
     def run(
         self,
         open_launcher: Callable[[PreparedSide], Launcher],
         *,
         until: float,
-        on_probe: Callable[[int], None],
+        on_launch: Callable[[int], None],
     ) -> None:
-        """Make probes until every culprit is found, or ``time.monotonic()`` is ``until``.
+        """Launch pairs until every culprit is found, or ``time.monotonic()`` is ``until``.
 
-        ``on_probe`` receives the number of finished probes. Raises LaunchError if ranks cannot be
-        started, SideError if environment A fails, ResultsError if the log cannot be written.
+        ``on_launch`` receives the number of finished launches. Raises LaunchError if ranks cannot
+        be started, SideError if environment A fails, ResultsError if the log cannot be written.
         """
-        factors = self._differences.factors
         with contextlib.ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddp-perf-hybrid-"))
-            prober = Prober(
+            probing = Probing(
                 self._a,
                 self._case,
-                factors,
+                self._differences.factors,
                 plan=self.plan,
                 open_launcher=open_launcher,
                 directory=Path(directory),
+                earlier=self.log.earlier,
             )
-            stack.enter_context(contextlib.closing(prober))
-            log = self.log
-            if log.entries:
-                prober.metric = log.entries[0].metric  # all of a search have one metric
-            else:
-                prober.calibrate()
-
-            def probe(known: Sequence[Factor], moved: Sequence[Factor]) -> Probe:
-                with contextlib.suppress(OutOfTimeError):
-                    return self._recall(known, moved)
-                log.append(prober.probe(known, moved, until=until))
-                on_probe(len(log.entries))
-                return log.entries[-1]
-
-            find_culprits(factors, probe)
+            stack.enter_context(contextlib.closing(probing))
+            experiment = Experiment(self.log, launches_a_server=_FROM_A_SERVER, may_not_start=True)
+            experiment.run(
+                probing, until=until, on_launch=lambda _: on_launch(len(self.log.entries))
+            )
 
     def result(self) -> EnvironmentSearch:
-        """Return what the finished probes show."""
-        factors = self._differences.factors
-        probes = self.log.entries
+        """Return what the launches show."""
+        factors, log = self._differences.factors, self.log
+        probes = Probes(log.entries, factors, self.plan, earlier=log.earlier)
         return EnvironmentSearch(
             good=self._a.side.spec,
             bad=self._b.side.spec,
             case_id=self._case.id,
-            metric=probes[0].metric if probes else STEP_TIME.name,
+            metric=probes.metric,
             tolerance=self.plan.tolerance,
             alpha=self.plan.alpha,
             factors=tuple(factor.label for factor in factors),
             fixed=self._differences.fixed,
-            search=find_culprits(factors, self._recall),
+            search=find_culprits(factors, probes.of),
         )
 
 

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-import random
+import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
-from ddp_perf.duel.open_sides import Turn, launch_turns
+from ddp_perf.duel.environments.run import digest_of_sources
+from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.sweep.settings import LeftOut, Setting, Settings
-from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.session.measure.experiment import (
+    Arm,
+    Block,
+    Experiment,
+    History,
+    Log,
+    LoggedLaunch,
+    blocks_of,
+    next_block,
+    open_log,
+)
 from ddp_perf.stats.paired import PairedRatio, ratio_of_positive
 from ddp_perf.stats.pairs import PairedPlan, best_chances, judge_pairs, plan_pair_looks
-from ddp_perf.stats.summary import step_level
+from ddp_perf.system.ledger import Conditions, Entries
 
 # A launcher with a server for each environment.
 
@@ -43,17 +59,7 @@ class EnvironmentLauncher:
         return self._of(case).runtime(case)
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        """Launch in the server of the case. One that does not start is a failure of the case."""
-        try:
-            return self._of(request.case).launch(request)
-        except LaunchError as error:
-            return LaunchFailure(
-                case_id=request.case.id,
-                round=request.round,
-                kind="server",
-                rank=None,
-                detail=str(error),
-            )
+        return self._of(request.case).launch(request)
 
     def close(self) -> None:
         """End every server. The next launch of an environment starts another one."""
@@ -86,6 +92,24 @@ def _environment(case: Case | None) -> _Environment:
 
 WORTH = 0.01  # a smaller gain is not worth a change of the suite
 ALPHA = 0.01  # of FASTER, and as much of SLOWER
+_OWN = ""  # the arm of the suite's own setting; the others are named as they are
+_FROM_A_SERVER = 6  # launches of a setting
+
+
+def open_sweep_log(settings: Settings, environment: Environment) -> Log:
+    """Open the log of a sweep of the tree here, in the cache. Close it. Raises ResultsError."""
+    question = {
+        "project": str(Path.cwd()),
+        "case": settings.base.id,
+        "settings": " ".join(one.name for one in settings.tried),
+    }
+    conditions: Conditions = {
+        **environment.conditions(),
+        **settings.base.work(),
+        "sources of the project": digest_of_sources(Path.cwd()),
+        "ddp_perf": version("ddp-perf"),
+    }
+    return open_log(cache_shelf("sweep", 0, os.environ).path, question, conditions)
 
 
 class SweepBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,19 +120,16 @@ class SweepBlock(msgspec.Struct, frozen=True, kw_only=True):
     step_s: dict[str, float]
 
 
-class SweepRun:
-    """The launches of a sweep. What was measured stays readable if ``run`` is interrupted."""
+class SweepState:
+    """What the launches of a sweep show: which settings remain, and the verdict on the last one."""
 
-    def __init__(self, settings: Settings, launcher: EnvironmentLauncher) -> None:
+    def __init__(self, settings: Settings, history: History) -> None:
         self.settings = settings
-        self.blocks: list[SweepBlock] = []
+        self.blocks = list(self._blocks(history))
+        self.failures = {one.arm: one.failure for one in history if one.failure is not None}
         self.dropped: dict[str, int] = {}  # rung at whose end a setting was dropped, by name
-        self.failures: dict[str, LaunchFailure] = {}
-        self.verdict: PairedVerdict | None = None  # on the last rung; None: it was not reached
-        self.complete = False
-        self._launcher = launcher
-        self._launch_s: list[float] = []  # mean of each block: the time that the next one takes
-        self._order = random.Random()
+        for rung in range(1, max((launch.phase for launch in history), default=1)):
+            self.halve(rung)
 
     @property
     def remaining(self) -> list[Setting]:
@@ -120,96 +141,151 @@ class SweepRun:
         """The number of rungs: the last one has one setting beside the suite's own."""
         return 1 + math.ceil(math.log2(len(self.settings.tried)))
 
-    def run(
-        self, import_paths: tuple[str, ...], *, until: float, on_launch: Callable[[int], None]
-    ) -> LaunchFailure | None:
-        """Run launches until one setting is judged, or ``time.monotonic()`` is ``until``.
+    def halve(self, rung: int) -> None:
+        """Drop the slower half by the mean of all launches up to this rung."""
+        order = sorted(self.remaining, key=lambda setting: self._mean(setting.name, rung))
+        for setting in order[math.ceil(len(order) / 2) :]:
+            self.dropped[setting.name] = rung
+
+    def of(self, rung: int) -> list[SweepBlock]:
+        return [block for block in self.blocks if block.rung == rung]
+
+    def logs(self, rung: int) -> list[float]:
+        """Return the logs of the last setting ÷ the suite's own, of the blocks of a rung."""
+        (name,) = (setting.name for setting in self.remaining)
+        return [math.log(block.step_s[name] / block.base_s) for block in self.of(rung)]
+
+    def _mean(self, name: str, rung: int) -> float:
+        return statistics.fmean(
+            math.log(block.step_s[name] / block.base_s)
+            for block in self.blocks
+            if block.rung <= rung and name in block.step_s
+        )
+
+    def _blocks(self, history: History) -> Iterator[SweepBlock]:
+        cases = {_OWN: self.settings.base} | {one.name: one.case for one in self.settings.tried}
+        samples = self.settings.base.samples_per_step
+        for block in blocks_of(history):
+            if _OWN in block:  # the launches of another one have nothing to compare with
+                levels = {
+                    name: one.values[STEP_TIME.name] * samples / cases[name].samples_per_step
+                    for name, one in block.items()
+                }
+                base_s = levels.pop(_OWN)
+                yield SweepBlock(rung=block[_OWN].phase, base_s=base_s, step_s=levels)
+
+
+class SweepRun:
+    """A sweep, as a policy. What was measured stays readable if it is interrupted."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        launcher: EnvironmentLauncher,
+        log: Entries[LoggedLaunch],
+        *,
+        budget_s: float,
+        import_paths: tuple[str, ...] = (),
+        seed: int | None = None,
+    ) -> None:
+        """Begin its time. ``seed`` is that of the order of launches."""
+        self.log, self.settings, self.budget_s = log, settings, budget_s
+        self.verdict: PairedVerdict | None = None  # on the last rung; None: it was not reached
+        self.complete = False
+        self._launcher, self._import_paths, self._seed = launcher, import_paths, seed
+        before_s = sum(launch.wall_s for launch in log.entries)
+        self._until = time.monotonic() + max(0.0, budget_s - before_s)
+        self._rung, self._rung_until = 0, 0.0
+        self._is_last = False  # it judges the setting that is left
+
+    @property
+    def state(self) -> SweepState:
+        return SweepState(self.settings, self._history)
+
+    @property
+    def _history(self) -> History:
+        """All launches but those that failed in an earlier run: what they failed of may be over."""
+        earlier = [one for one in self.log.entries[: self.log.earlier] if one.failure is None]
+        return [*earlier, *self.log.entries[self.log.earlier :]]
+
+    def run(self, *, on_launch: Callable[[int], None]) -> LaunchFailure | None:
+        """Run launches until one setting is judged, or the time is over.
 
         Return the failure of the suite's own setting, which ends the sweep, or None.
-        ``on_launch`` receives the number of launches that are done. Raises LaunchError if ranks
-        cannot be started.
+        ``on_launch`` receives the number of launches that are done. Raises ResultsError if the log
+        cannot be written.
         """
-        for rung in range(1, self.rungs + 1):
-            share_s = max(0.0, until - time.monotonic()) / (self.rungs + 1 - rung)
-            rung_until = time.monotonic() + share_s
-            plan = self._plan(share_s) if len(self.remaining) == 1 else None
-            while self._goes_on(rung, rung_until, plan):
-                failure = self._block(rung, import_paths)
-                if failure is not None:
-                    return failure
-                on_launch(sum(1 + len(block.step_s) for block in self.blocks))
-            if plan is not None or not self.remaining:
-                break
-            if time.monotonic() >= until:
-                return None
-            self._halve(rung)
-        self.complete = True
-        return None
+        experiment = Experiment(
+            self.log,
+            seed=self._seed,
+            launches_a_server=_FROM_A_SERVER,
+            may_not_start=True,
+        )
+        experiment.run(self, on_launch=lambda _: on_launch(len(self.log.entries)))
+        return self.state.failures.get(_OWN)
 
-    def _goes_on(self, rung: int, until: float, plan: PairedPlan | None) -> bool:
+    def next(self, history: History) -> Block | None:
+        """Return the next block: of this rung if it has time, or else of the next one."""
+        state = self.state
+        if _OWN in state.failures:
+            return None
+        if self._rung == 0:
+            self._begin(max((launch.phase for launch in history), default=1), state)
+        while not self._goes_on(state):
+            if self._is_last or not state.remaining:
+                self.complete = True
+                return None
+            if time.monotonic() >= self._until:
+                return None
+            state.halve(self._rung)
+            self._launcher.close()  # servers of those that were dropped
+            self._begin(self._rung + 1, state)
+        arms = [(_OWN, self.settings.base), *((one.name, one.case) for one in state.remaining)]
+        return Block(next_block(history), tuple(itertools.starmap(self._arm, arms)), self._rung)
+
+    def _arm(self, name: str, case: Case) -> Arm:
+        request = LaunchRequest(case=case, round=0, import_paths=self._import_paths)
+        return Arm(name, self._launcher, request)
+
+    def _begin(self, rung: int, state: SweepState) -> None:
+        """Begin a rung: those that are left share the time that is left."""
+        left_s = max(0.0, self._until - time.monotonic())
+        self._rung, self._rung_until = rung, time.monotonic() + left_s / (state.rungs + 1 - rung)
+        self._is_last = len(state.remaining) == 1
+
+    def _goes_on(self, state: SweepState) -> bool:
         """Return True if the rung needs another block: at least one, and then while time is left.
 
         The last rung ends as soon as it is decided.
         """
-        done = [block for block in self.blocks if block.rung == rung]
-        if not self.remaining:
+        done = state.of(self._rung)
+        if not state.remaining:
             return False
-        cost_s = (1 + len(self.remaining)) * (self._launch_s[-1] if self._launch_s else 0.0)
-        ended = bool(done) and time.monotonic() + cost_s > until
-        if plan is not None and done:
+        cost_s = (1 + len(state.remaining)) * (self._launch_s() or 0.0)
+        ended = bool(done) and time.monotonic() + cost_s > self._rung_until
+        if done and self._is_last:
+            plan, logs = self._plan(state), state.logs(self._rung)
             ended = ended or len(done) >= plan.looks[-1]
-            if ended or len(done) in plan.looks:
-                self.verdict = judge_pairs(self._logs(done), plan, ended=ended)
-                # The next pairs are forks of other servers: forks of one share its addresses, which
-                # may make a setting a little slower each time.
-                self._launcher.close()
-                ended = ended or self.verdict.outcome is not DuelOutcome.UNDECIDED
+            verdict = judge_pairs(logs, plan, ended=ended)
+            if ended or verdict.outcome is not DuelOutcome.UNDECIDED:
+                self.verdict, ended = verdict, True
         return not ended
 
-    def _plan(self, share_s: float) -> PairedPlan:
-        """Plan the last rung by the time that a block of it takes."""
-        launch_s = self._launch_s[-1] if self._launch_s else share_s / 20
-        most = max(2, int(share_s / (2 * launch_s))) if launch_s > 0 else 20
+    def _plan(self, state: SweepState) -> PairedPlan:
+        """Plan the last rung by its share of the time, and the launches of those before it."""
+        share_s = self.budget_s / state.rungs
+        launch_s = self._launch_s(before=self._rung) or share_s / 20
+        most = max(2, int(share_s / (2 * launch_s)))
         return PairedPlan(alpha=ALPHA, tolerance=WORTH, looks=plan_pair_looks(most))
 
-    def _logs(self, blocks: list[SweepBlock]) -> list[float]:
-        (name,) = (setting.name for setting in self.remaining)
-        return [math.log(block.step_s[name] / block.base_s) for block in blocks]
-
-    def _block(self, rung: int, import_paths: tuple[str, ...]) -> LaunchFailure | None:
-        """Run a launch of all that remain. A setting that fails is not launched again."""
-        remaining = self.remaining
-        cases = [self.settings.base, *(setting.case for setting in remaining)]
-        turns = [Turn(self._launcher, case, import_paths) for case in cases]
-        began = time.monotonic()
-        base, *others = launch_turns(turns, block=len(self.blocks), order=self._order)
-        if isinstance(base, LaunchFailure):
-            return base
-        results: dict[str, float] = {}
-        for setting, outcome in zip(remaining, others, strict=True):
-            if isinstance(outcome, LaunchFailure):
-                self.failures[setting.name] = outcome
-            else:
-                results[setting.name] = self._level(outcome, setting.case)
-        self._launch_s.append((time.monotonic() - began) / len(turns))
-        base_s = self._level(base, self.settings.base)
-        self.blocks.append(SweepBlock(rung=rung, base_s=base_s, step_s=results))
-        return None
-
-    def _level(self, launch: LaunchResult, case: Case) -> float:
-        """Return the level of as much of a step as the suite's own step has samples."""
-        return step_level(launch) * self.settings.base.samples_per_step / case.samples_per_step
-
-    def _halve(self, rung: int) -> None:
-        """Drop the slower half by the mean of all launches, and renew the servers."""
-        order = sorted(self.remaining, key=lambda setting: self._mean(setting.name))
-        for setting in order[math.ceil(len(order) / 2) :]:
-            self.dropped[setting.name] = rung
-        self._launcher.close()
-
-    def _mean(self, name: str) -> float:
-        logs = (math.log(b.step_s[name] / b.base_s) for b in self.blocks if name in b.step_s)
-        return statistics.fmean(logs)
+    def _launch_s(self, before: int | None = None) -> float | None:
+        """Return the median seconds of a launch, of the rungs before one or of all."""
+        seconds = [
+            launch.wall_s
+            for launch in self.log.entries
+            if launch.failure is None and (before is None or launch.phase < before)
+        ]
+        return statistics.median(seconds) if seconds else None
 
 
 # The result of a sweep: each setting beside the suite's own, and how sure the best one is.
@@ -257,27 +333,26 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict is not None and self.verdict.outcome is DuelOutcome.FASTER
 
 
-def sweep_result(
-    run: SweepRun, *, began: str, wall_s: float, budget_s: float, runtime: Runtime
-) -> SweepResult:
+def sweep_result(run: SweepRun, *, began: str, wall_s: float, runtime: Runtime) -> SweepResult:
     """Return what the launches of a sweep show."""
-    base, blocks = run.settings.base, run.blocks
+    base, state = run.settings.base, run.state
+    blocks = state.blocks
     base_chance, chances = _chances(blocks)
-    results = [_result(run, setting, chances.get(setting.name)) for setting in run.settings.tried]
+    results = [_result(state, one, chances.get(one.name)) for one in run.settings.tried]
     return SweepResult(
         case_id=base.id,
         suite=base.suite,
         began=began,
         wall_s=wall_s,
-        budget_s=budget_s,
+        budget_s=run.budget_s,
         runtime=runtime,
-        rungs=run.rungs,
+        rungs=state.rungs,
         base_step_s=statistics.median(b.base_s for b in blocks) if blocks else None,
         base_launches=len(blocks),
         base_chance=base_chance,
         settings=tuple(sorted(results, key=_place)),
         left_out=run.settings.left_out,
-        best=_best(run),
+        best=_best(state, run.verdict),
         verdict=run.verdict,
         complete=run.complete,
     )
@@ -297,17 +372,17 @@ def _log(value: float | None) -> float | None:
     return None if value is None else math.log(value)
 
 
-def _result(run: SweepRun, setting: Setting, chance: float | None) -> SettingResult:
-    beside = [block for block in run.blocks if setting.name in block.step_s]
+def _result(state: SweepState, setting: Setting, chance: float | None) -> SettingResult:
+    beside = [block for block in state.blocks if setting.name in block.step_s]
     own = [block.step_s[setting.name] for block in beside]
-    failure = run.failures.get(setting.name)
+    failure = state.failures.get(setting.name)
     return SettingResult(
         name=setting.name,
         changes=setting.changes,
         launches=len(own),
         step_s=statistics.median(own) if own else None,
         ratio=ratio_of_positive(own, [block.base_s for block in beside]),
-        dropped=run.dropped.get(setting.name),
+        dropped=state.dropped.get(setting.name),
         failure=failure.detail if failure is not None else None,
         chance=chance,
     )
@@ -319,11 +394,8 @@ def _place(result: SettingResult) -> tuple[bool, float, float]:
     return result.failure is not None, -(result.dropped or math.inf), ratio
 
 
-def _best(run: SweepRun) -> str | None:
+def _best(state: SweepState, verdict: PairedVerdict | None) -> str | None:
     """Return the last setting if it beat the suite's own in the last rung, or is not judged yet."""
-    if len(run.remaining) != 1:
+    if len(state.remaining) != 1 or verdict is None or verdict.ratio is None or verdict.ratio >= 1:
         return None
-    (last,) = run.remaining
-    if run.verdict is None or run.verdict.ratio is None or run.verdict.ratio >= 1:
-        return None
-    return last.name
+    return state.remaining[0].name

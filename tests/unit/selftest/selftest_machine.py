@@ -9,9 +9,9 @@ import numpy as np
 
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.selftest.trials import SelftestRequest, TimedLaunch, percent_of
-from tests.builders import CPU_S, make_case, make_launch
+from ddp_perf.selftest.trials import SelftestRequest, percent_of
+from ddp_perf.session.measure.experiment import LoggedLaunch
+from tests.builders import CPU_S, make_case, make_launch, make_logged
 
 STEP_S = 0.02
 CASE = make_case(tolerances=Tolerances(step_time=0.05))
@@ -48,27 +48,16 @@ class Machine:
         percent = 100 * sum(injection.amount for injection in request.injections)
         return make_launch(request.case, request.round, step_s=self.step_s(percent, request.round))
 
-    def launches(self, count: int, *, launches: int = 5) -> list[TimedLaunch]:
+    def launches(self, count: int, *, launches: int = 5) -> list[LoggedLaunch]:
         """Return the first ``count`` launches of a self-test."""
         percents = [percent_of(number, launches) for number in range(count)]
         return [
-            make_timed_launch(percent, self.step_s(percent, number), number)
+            make_slowed(percent, self.step_s(percent, number), number)
             for number, percent in enumerate(percents)
         ]
 
 
-def make_timed_launch(percent: int, step_s: float = STEP_S, number: int = 0) -> TimedLaunch:
-    values = {"step_time": step_s, "tail": 1.0, "cpu_time": CPU_S, "peak_memory": 1000.0}
-    summary = LaunchSummary(
-        round=number,
-        values=values,
-        control_s=0.002,
-        typical_step_s=step_s,
-        mean_step_s=step_s,
-        p95_step_s=step_s,
-        throughput=128 / step_s,
-        overhead_s=0.5,
-    )
-    return TimedLaunch(
-        percent=percent, started="2026-01-02T03:04:05+00:00", wall_s=2.0, summary=summary
-    )
+def make_slowed(percent: int, step_s: float = STEP_S, number: int = 0) -> LoggedLaunch:
+    """A launch of the log, slowed by so many per cent."""
+    rest = {"wall_s": 2.0, "tail": 1.0, "cpu_time": CPU_S, "peak_memory": 1000.0}
+    return make_logged(str(percent), number, case_id=CASE.id, step_time=step_s, **rest)

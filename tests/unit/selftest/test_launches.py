@@ -11,12 +11,13 @@ import pytest
 from ddp_perf.errors import LaunchError
 from ddp_perf.selftest.trials import (
     PERCENTS,
-    TimedLaunch,
+    finished,
     launches_for,
     percent_of,
     power_curve,
     run_selftest,
 )
+from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.system.ledger import Ledger
 from tests.builders import FakeLauncher, make_environment, make_failure
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
@@ -67,7 +68,7 @@ class Run:
         self.told = []
         self.launcher = None
         self._launch_s = launch_s
-        monkeypatch.setattr("ddp_perf.selftest.trials.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
 
     def __call__(self, answer=None, *, budget_s=math.inf):
         """Return the failure, if any, and all launches of the log."""
@@ -78,7 +79,7 @@ class Run:
             return answer(request)
 
         self.launcher = FakeLauncher(timed)
-        log = Ledger(self.directory / "launches.jsonl", TimedLaunch, {"case": "a"})
+        log = Ledger(self.directory / "launches.jsonl", LoggedLaunch, {"case": "a"})
         with contextlib.closing(log):
             failure = run_selftest(
                 make_request(),
@@ -90,7 +91,7 @@ class Run:
         return failure, log.entries
 
     def kept(self):
-        log = Ledger(self.directory / "launches.jsonl", TimedLaunch, {"case": "a"})
+        log = Ledger(self.directory / "launches.jsonl", LoggedLaunch, {"case": "a"})
         log.close()
         return log.entries
 
@@ -138,7 +139,7 @@ def test_the_log_has_the_time_and_the_figures_of_each_launch(run):
 
     assert launch.wall_s == 2.0
     assert launch.started.endswith("+00:00")
-    assert launch.summary.values["step_time"] == pytest.approx(0.02, rel=0.05)
+    assert launch.values["step_time"] == pytest.approx(0.02, rel=0.05)
     assert "efficiency" not in launch.summary.values
 
 
@@ -148,7 +149,7 @@ def test_a_second_run_continues_like_one_long_run(run):
     run(budget_s=81)
 
     assert [round_ for _, round_ in first + run.launcher.asked] == list(range(62))
-    assert [launch.percent for launch in run.kept()] == [percent_of(n, 5) for n in range(62)]
+    assert [launch.arm for launch in run.kept()] == [str(percent_of(n, 5)) for n in range(62)]
 
 
 def test_a_failed_launch_ends_the_run_and_finished_ones_are_kept(run):
@@ -157,7 +158,16 @@ def test_a_failed_launch_ends_the_run_and_finished_ones_are_kept(run):
     ended, launches = run(failing_at(7, failure))
 
     assert ended == failure
-    assert len(launches) == len(run.kept()) == 7
+    assert len(finished(launches)) == len(finished(run.kept())) == 7
+
+
+def test_a_later_run_launches_again_what_failed(run):
+    run(failing_at(7, make_failure(CASE, 7)))
+
+    failure, launches = run(budget_s=21)
+
+    assert failure is None
+    assert [launch.block for launch in finished(launches)] == list(range(17))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, LaunchError])

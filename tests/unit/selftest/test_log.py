@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from ddp_perf.errors import ResultsError
-from ddp_perf.selftest.trials import open_ledger
+from ddp_perf.selftest.trials import open_launches
 from tests.builders import make_case, make_environment
-from tests.unit.selftest.selftest_machine import make_timed_launch
+from tests.unit.selftest.selftest_machine import make_slowed
 
 CASE, HERE = make_case(), make_environment()
-LAUNCHES = [make_timed_launch(percent, number=i) for i, percent in enumerate([0, 0, 20])]
+LAUNCHES = [make_slowed(percent, number=i) for i, percent in enumerate([0, 0, 20])]
 
 
 def open_log(path, case=CASE, environment=HERE):
-    return contextlib.closing(open_ledger(path, case, environment))
+    return contextlib.closing(open_launches(path, case, environment))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ddp_perf.selftest.curve import LEAST_TRIALS, SelftestOutcome
 from ddp_perf.selftest.trials import PERCENTS, baseline_sessions_for, power_curve
 from ddp_perf.stats.share import share_found
 from tests.builders import make_environment
-from tests.unit.selftest.selftest_machine import CASE, Machine, make_request, make_timed_launch
+from tests.unit.selftest.selftest_machine import CASE, Machine, make_request, make_slowed
 
 LONG = 15 + 35 * 12  # launches: the first baseline, and twelve sessions of each slow-down
 
@@ -147,8 +147,8 @@ def test_a_slow_down_is_not_seen_if_a_larger_one_is_found_less_often():
     """An injection of 10 % slows the machine, and one of 20 % has no effect."""
     calm, deaf = Machine(), Machine(responds=0.0, seed=2)
     launches = [
-        make_timed_launch(percent, (deaf if percent == 20 else calm).step_s(percent, number))
-        for number, percent in enumerate(launch.percent for launch in calm.launches(LONG))
+        make_slowed(percent, (deaf if percent == 20 else calm).step_s(percent, number))
+        for number, percent in enumerate(int(one.arm) for one in calm.launches(LONG))
     ]
 
     curve = curve_of(launches)

@@ -108,9 +108,9 @@ def test_entries_under_other_conditions_are_refused(written, changed, said):
 
 
 def test_another_schema_version_is_refused(written):
-    written.write_text(written.read_text().replace('"schema_version":1', '"schema_version":2'))
+    written.write_text(written.read_text().replace('"schema_version":2', '"schema_version":9'))
 
-    with pytest.raises(ResultsError, match=rf"is 2, this ddp-perf reads 1.*{REMEDY}"):
+    with pytest.raises(ResultsError, match=rf"is 9, this ddp-perf reads 2.*{REMEDY}"):
         read(written)
 
 

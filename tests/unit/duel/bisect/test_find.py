@@ -13,10 +13,9 @@ from ddp_perf.duel.bisect.culprit import culprit_of
 from ddp_perf.duel.bisect.find import CommitSearch, find_commit
 from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
 from ddp_perf.duel.bisect.report import build_bisect
-from ddp_perf.duel.bisect.search import CommitLaunch
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import culprit_text
-from ddp_perf.system.ledger import Ledger
+from ddp_perf.session.measure.experiment import open_log
 from tests.bisect_repository import SUITE, WORKLOAD
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 from tests.unit.duel.bisect.test_run import make_line
@@ -27,9 +26,8 @@ LENGTH, AT = 32, 21
 LAUNCH_S, COUNT_S = 2.0, 0.5
 
 
-def open_log(directory):
-    ledger = Ledger.of_question(directory, CommitLaunch, {"case": "x"}, {})
-    return contextlib.closing(ledger)
+def opened_log(directory):
+    return contextlib.closing(open_log(directory, {"case": "x"}, {}))
 
 
 class PlayedLauncher(FakeLauncher):
@@ -75,9 +73,7 @@ class PlayedProject:
         yield CommitTurn(PlayedLauncher(self, place), self.case, self.paths, self.suites)
 
     def find(self, *, seconds=10_000.0, **options):
-        with contextlib.closing(
-            Ledger.of_question(self.log, CommitLaunch, {"case": "x"}, {})
-        ) as log:
+        with opened_log(self.log) as log:
             return find_commit(
                 self.line,
                 self.open,
@@ -289,7 +285,7 @@ def test_an_interrupted_search_has_what_was_found(project):
             raise KeyboardInterrupt
 
     with (
-        open_log(project.log) as log,
+        opened_log(project.log) as log,
         contextlib.closing(CommitTurns(project.line, project.open)) as turns,
     ):
         search = CommitSearch(project.line, turns, log, on_progress=interrupt)

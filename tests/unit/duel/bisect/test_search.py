@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.duel.bisect.search import Question, Suspects, search_state
+from ddp_perf.duel.bisect.search import Question, Suspects, place_of, search_state
+from tests.builders import make_logged
 from tests.simulated_commits import Line, simulated_search
 
 AT = [1, 2, 7, 8, 9, 16, 20, 21, 31, 32]  # two cannot be launched: 8 and 20
@@ -30,7 +31,7 @@ def test_a_commit_that_cannot_be_launched_is_asked_once_and_blamed_with_the_next
     now, launches = simulated_search(line, seed=1, most=150)
 
     assert now.suspects == (Suspects(first=16, last=17),)
-    assert [launch.place for launch in launches if launch.failure] == [16]
+    assert [place_of(launch) for launch in launches if launch.failure] == [16]
     assert now.untestable == {16: "No module named 'missing'"}
 
 
@@ -47,7 +48,7 @@ def test_without_a_slow_down_there_is_nothing_to_find():
 
     assert now.outcome == "not slower"
     assert now.duel.outcome is not DuelOutcome.SLOWER
-    assert {launch.place for launch in launches} == {0, 16}
+    assert {place_of(launch) for launch in launches} == {0, 16}
 
 
 def test_a_faster_commit_is_no_slow_down():
@@ -83,7 +84,7 @@ def test_the_standing_depends_on_the_launches_alone_so_a_search_can_end_anywhere
 
     for block in blocks - {0}:
         before = [launch for launch in launches if launch.block < block]
-        asked = {launch.place for launch in launches if launch.block == block}
+        asked = {place_of(launch) for launch in launches if launch.block == block}
         assert asked <= set(search_state(question, before).ask)
     assert search_state(question, launches) == whole
 
@@ -108,16 +109,10 @@ def test_the_steadier_metric_decides_and_a_slow_down_that_it_does_not_see_is_fou
     question = Question(length=8)
 
     def steady(launch):
-        cpu = 0.01 * (1.3 if launch.place >= 5 and not wall_moves else 1)
+        cpu = 0.01 * (1.3 if place_of(launch) >= 5 and not wall_moves else 1)
         wobble = 1 + 0.0001 * (launch.block % 2)
-        values = {"step_time": launch.values["step_time"], "cpu_time": cpu * wobble}
-        return type(launch)(
-            place=launch.place,
-            block=launch.block,
-            started=launch.started,
-            wall_s=launch.wall_s,
-            values=values,
-        )
+        wall = launch.values["step_time"]
+        return make_logged(launch.arm, launch.block, step_time=wall, cpu_time=cpu * wobble)
 
     found = search_state(question, [steady(launch) for launch in launches])
 

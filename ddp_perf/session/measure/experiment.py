@@ -1,0 +1,243 @@
+"""Experiments: the one loop that launches block after block, as a policy asks, and logs each.
+
+A policy is a function of the log, so that an experiment that was ended anywhere goes on from it.
+The launches of a block run one right after the other in random order, so that no arm is always the
+first, and what slows the machine down for minutes slows all of them down.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.stats.summary import summarise
+from ddp_perf.system.ledger import Conditions, Entries, Ledger
+
+_OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
+
+
+class Arm(NamedTuple):
+    """One launch of a block. Its request gets the number of the block as its round."""
+
+    name: str
+    launcher: Launcher
+    request: LaunchRequest
+
+
+class NoLauncher:
+    """The launcher of an arm that cannot be made ready: its launches fail by this error."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = LaunchError(str(error))
+
+    def nodes(self, case: Case) -> tuple[str, ...]:
+        return ()
+
+    def runtime(self, case: Case | None = None) -> Runtime:
+        raise self._error
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
+        raise self._error
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Block(NamedTuple):
+    """Launches that compare with each other."""
+
+    number: int
+    arms: tuple[Arm, ...]
+    phase: int = 0  # of the experiment, where its blocks have several purposes
+
+
+class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A finished launch, which is a line of the log."""
+
+    phase: int = 0
+    block: int
+    case_id: str
+    arm: str
+    started: str  # ISO 8601, UTC
+    wall_s: float  # from the request to the outcome
+    summary: LaunchSummary | None = None  # its figures, without those that need other launches
+    result: LaunchResult | None = None  # whole, where a policy needs more than the figures
+    failure: LaunchFailure | None = None  # None: it did not fail
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Its figures by metric; {}: it failed."""
+        return {} if self.summary is None else self.summary.values
+
+
+History: TypeAlias = Sequence[LoggedLaunch]
+Log: TypeAlias = Ledger[LoggedLaunch]
+
+
+class Policy(Protocol):
+    """The plan of an experiment: which block comes next."""
+
+    def next(self, history: History) -> Block | None:
+        """Return the next block, by all launches that are finished; None: there is none."""
+        ...
+
+
+def open_log(directory: Path, question: dict[str, str], conditions: Conditions) -> Log:
+    """Open the log of a question. Close it. Raises ResultsError, as `Ledger.of_question` does."""
+    return Ledger.of_question(directory, LoggedLaunch, question, conditions)
+
+
+class Experiment:
+    """The execution of policies, whose finished launches are in ``log``.
+
+    After ``launches_a_server`` launches of an arm its server ends, and the next one is a fork of
+    another: forks of one share its addresses, which may make an arm a little slower each time.
+    None: servers stay. ``keeps_results``: whole results are logged, and not only their figures.
+    With ``may_not_start``, an arm whose server does not start has failed; else that is a
+    LaunchError. ``seed`` is that of the order of arms; None: another one each time.
+    """
+
+    def __init__(
+        self,
+        log: Entries[LoggedLaunch],
+        *,
+        seed: int | None = None,
+        launches_a_server: int | None = None,
+        keeps_results: bool = False,
+        may_not_start: bool = False,
+    ) -> None:
+        self.log = log
+        self._seed = random.randrange(2**32) if seed is None else seed
+        self._launches_a_server = launches_a_server
+        self._keeps_results = keeps_results
+        self._may_not_start = may_not_start
+        self._of_server: Counter[tuple[int, str, str]] = Counter()  # launches of its arms
+        self._start_s = 0.0  # of the servers that were started last
+
+    def run(
+        self,
+        policy: Policy,
+        *,
+        until: float = math.inf,
+        on_launch: Callable[[LoggedLaunch], None] = lambda launch: None,
+    ) -> None:
+        """Launch the policy's blocks until it has none, or the next one has no room.
+
+        ``until`` is the end by ``time.monotonic()``: no block begins that is expected to end after
+        it. Raises LaunchError if ranks cannot be started, and ResultsError if the log cannot be
+        written.
+        """
+        while (block := policy.next(self.log.entries)) is not None:
+            if time.monotonic() + self._expected_s(block) > until:
+                return
+            self._renew_servers(block, until)
+            for arm in self._in_random_order(block):
+                launch = self._launched(arm, block)
+                self.log.append(launch)
+                on_launch(launch)
+
+    def _expected_s(self, block: Block) -> float:
+        """Return the seconds of a block by the newest launches of its arms, or of others."""
+        seconds: dict[str | None, float] = {}
+        for launch in self.log.entries:
+            if launch.failure is None:
+                seconds[launch.arm] = seconds[None] = launch.wall_s
+        return sum(seconds.get(arm.name, seconds.get(None, 0.0)) for arm in block.arms)
+
+    def _in_random_order(self, block: Block) -> list[Arm]:
+        case_id = block.arms[0].request.case.id
+        order = random.Random(f"{self._seed} {block.phase} {block.number} {case_id}")
+        return order.sample(block.arms, len(block.arms))
+
+    def _renew_servers(self, block: Block, until: float) -> None:
+        """End the servers from which an arm of the block was launched often enough."""
+        most = self._launches_a_server
+        if most is None or self._start_s > _OF_START * (until - time.monotonic()):
+            return
+        for arm in block.arms:
+            if self._of_server[_key(arm)] >= most:
+                arm.launcher.close()
+                of_it = [key for key in self._of_server if key[0] == id(arm.launcher)]
+                for key in of_it:
+                    del self._of_server[key]
+
+    def _launched(self, arm: Arm, block: Block) -> LoggedLaunch:
+        request = replace(arm.request, round=block.number)
+        started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
+        try:
+            if self._launches_a_server is not None and not self._of_server[_key(arm)]:
+                arm.launcher.runtime(request.case)  # a server does not start in a launch's time
+                self._start_s, begin = time.monotonic() - begin, time.monotonic()
+            self._of_server[_key(arm)] += 1
+            outcome = arm.launcher.launch(request)
+        except LaunchError as error:
+            if not self._may_not_start:
+                raise
+            outcome = LaunchFailure(
+                case_id=request.case.id,
+                round=request.round,
+                kind="server",
+                rank=None,
+                detail=str(error),
+            )
+        launch = LoggedLaunch(
+            phase=block.phase,
+            block=block.number,
+            case_id=request.case.id,
+            arm=arm.name,
+            started=started.isoformat(timespec="seconds"),
+            wall_s=time.monotonic() - begin,
+        )
+        if isinstance(outcome, LaunchFailure):
+            return replace(launch, failure=outcome)
+        if self._keeps_results:
+            return replace(launch, result=outcome)
+        samples = request.case.samples_per_step
+        return replace(launch, summary=summarise(outcome, samples_per_step=samples, single=None))
+
+
+def _key(arm: Arm) -> tuple[int, str, str]:
+    return id(arm.launcher), arm.request.case.id, arm.name
+
+
+# What a policy reads of the log.
+
+
+def next_block(history: History) -> int:
+    """Return the number of a block that no launch has."""
+    return 1 + max((launch.block for launch in history), default=-1)
+
+
+def blocks_of(history: History) -> Iterator[dict[str, LoggedLaunch]]:
+    """Yield the launches of each block by their arm, without those that failed.
+
+    Of a block that was ended and launched again, the newest ones count.
+    """
+    blocks: dict[tuple[int, int], dict[str, LoggedLaunch]] = {}
+    for launch in history:
+        if launch.failure is None:
+            blocks.setdefault((launch.phase, launch.block), {})[launch.arm] = launch
+    yield from blocks.values()
+
+
+def pairs_of(history: History, first: str, second: str) -> list[tuple[LoggedLaunch, LoggedLaunch]]:
+    """Return the launches of both arms in each block that has both."""
+    return [
+        (block[first], block[second])
+        for block in blocks_of(history)
+        if first in block and second in block
+    ]
