@@ -268,6 +268,7 @@ def make_failure(case: Case, round_: int = 0, **changes: Any) -> LaunchFailure:
 def make_logged(
     arm: str,
     block: int = 0,
+    turn: int = 0,
     *,
     case_id: str = "case",
     wall_s: float = 1.0,
@@ -275,12 +276,8 @@ def make_logged(
     **values: float,
 ) -> LoggedLaunch:
     """A launch of a log with these figures; without any, it failed."""
-    fields = {
-        "arm": arm,
-        "block": block,
-        "case_id": case_id,
-        "started": "2026-01-02T03:04:05+00:00",
-    }
+    began = "2026-01-02T03:04:05+00:00"
+    fields = {"block": block, "turn": turn, "case_id": case_id, "arm": arm, "started": began}
     if not values:
         why = LaunchFailure(case_id=case_id, round=block, kind="exit", rank=0, detail=failure)
         return LoggedLaunch(**fields, wall_s=0.0, failure=why)

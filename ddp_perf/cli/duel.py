@@ -18,9 +18,10 @@ from ddp_perf.cli.command import (
     budget_seconds,
     describe_progress,
     show,
+    tell_resumed,
     write_line,
 )
-from ddp_perf.cli.measuring import check_writable, endable
+from ddp_perf.cli.measuring import AGAIN, check_writable, endable
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
@@ -32,12 +33,13 @@ from ddp_perf.duel.run import (
     choice_text,
     choose_cases,
     default_budget_s,
+    open_duel_log,
     run_duel,
     stored_launch_s,
 )
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
-from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
+from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, ExitCode
 from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -103,7 +105,7 @@ def duel(
     repeat = _repeated(config or (), tolerance)
     finished = _Finished(report, as_json, repeat)
     try:
-        with endable() as ending, contextlib.ExitStack() as stack:
+        with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
             root = Path.cwd()
             parsed = (parse_side(a, "A", root), parse_side(b, "B", root))
             first, second = (
@@ -157,14 +159,24 @@ def _run(
     capacity: Capacity,
     finished: _Finished,
 ) -> None:
-    opened = open_sides(a, b, capacity, on_wait=write_line)
-    with opened as (first, second), BudgetProgress(request.budget_s) as progress:
+    """Run the duel. What an interrupt leaves of it is where the same command goes on."""
+    with contextlib.ExitStack() as stack:
+        first, second = stack.enter_context(open_sides(a, b, capacity, on_wait=write_line))
+        log = stack.enter_context(contextlib.closing(open_duel_log(request, a, b, capacity)))
+        stack.callback(finished.write)
+        tell_resumed(log, "launch")
+        progress = stack.enter_context(BudgetProgress(request.budget_s))
 
         def note(duel: Duel) -> None:
             finished.keep(duel)
             progress.show(describe_progress(duel))
 
-        finished.keep(run_duel(request, first, second, capacity, on_update=note))
+        try:
+            finished.keep(run_duel(request, first, second, capacity, on_update=note, log=log))
+        except BudgetError:
+            log.discard()  # another budget is another duel
+            raise
+        log.discard()
 
 
 class _Finished:
@@ -183,10 +195,13 @@ class _Finished:
             write_line(f"what was measured is in {self._path}")
 
     def keep(self, duel: Duel) -> None:
-        """Write the results file once there are launches in it."""
+        """Keep what there is so far."""
         self._duel = msgspec.structs.replace(duel, repeat=self._repeat)
-        if any(case.aa or case.failures for case in duel.cases):
-            self._path = self._path or result_path(_RESULTS, duel)
+
+    def write(self) -> None:
+        """Write the results file if there are launches in it. Raises ResultsError."""
+        if self._duel and any(case.aa or case.failures for case in self._duel.cases):
+            self._path = result_path(_RESULTS, self._duel)
             write_duel(self._path, self._duel)
 
     def show(self) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
-import time
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -15,14 +13,7 @@ from msgspec.structs import replace
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.injection import Injection
-from ddp_perf.core.launch import (
-    LaunchFailure,
-    LaunchRequest,
-    LaunchResult,
-    first_structure,
-    why_missing,
-)
+from ddp_perf.core.launch import LaunchResult, first_structure, why_missing
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import (
     CPU_TIME,
@@ -35,7 +26,6 @@ from ddp_perf.core.metric import (
     metric_title,
 )
 from ddp_perf.core.verdict import DuelOutcome, Explanation, PairedVerdict
-from ddp_perf.duel.open_sides import OpenSide, Turn, launch_turns
 from ddp_perf.duel.values import (
     CaseDuel,
     MetricDuel,
@@ -47,6 +37,7 @@ from ddp_perf.duel.values import (
 )
 from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.explanation import explain_case
+from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.stats.interval import mean_estimate
 from ddp_perf.stats.pairs import (
     PairedPlan,
@@ -360,31 +351,20 @@ def _part_of_time(
 # One case of a duel while it runs: what is measured, planned and judged so far.
 
 
+CALIBRATING, PAIRING = 0, 1  # phases of a duel: side A alone, and then pairs of both
+
+
 class CaseRun:
     """A case of a duel: `duel` is its result so far, and `is_open` whether it needs more pairs."""
 
-    def __init__(
-        self,
-        cases: SideCase,
-        a: OpenSide,
-        b: OpenSide,
-        *,
-        calibrated: Sequence[LaunchResult] = (),
-        injections: tuple[Injection, ...] = (),
-    ) -> None:
+    def __init__(self, cases: SideCase, *, calibrated: Sequence[LaunchResult] = ()) -> None:
         self.duel = CaseDuel(cases=cases, aa=tuple(calibrated))
         self.is_open = True
-        self._sides = (a, b)
-        self._injections: dict[SideName, tuple[Injection, ...]] = {"A": (), "B": injections}
+        self._half: LoggedLaunch | None = None  # the first launch of a pair
         self._plan: CasePlan | None = None
-        # Of a launch of one side, as the calibration has shown it.
-        self._launch_s = min((launch.wall_s for launch in calibrated), default=None)
+        # Of a launch of side A, as the calibration has shown it; None: it was not launched yet.
+        self.launch_s = min((launch.wall_s for launch in calibrated), default=None)
         self._pair_s: float | None = None
-
-    @property
-    def calibrated(self) -> int:
-        """The number of launches of one side that show how launches differ."""
-        return len(self.duel.aa)
 
     @property
     def id(self) -> str:
@@ -396,31 +376,40 @@ class CaseRun:
         return self.duel.cases.b.single
 
     @property
-    def launch_s(self) -> float | None:
-        """Seconds of a launch of side A; None: it was not launched yet."""
-        return self._launch_s
+    def calibrated(self) -> int:
+        """The number of launches of one side that show how launches differ."""
+        return len(self.duel.aa)
 
     @property
     def pair_s(self) -> float:
         """About the seconds of the next pair. Of side B nothing is known before the first one."""
-        return self._pair_s if self._pair_s is not None else 2 * (self._launch_s or 0.0)
+        return self._pair_s if self._pair_s is not None else 2 * (self.launch_s or 0.0)
 
-    def calibrate(self, number: int) -> None:
-        """Run a launch of side A. Raises LaunchError if ranks cannot be started."""
-        side = self._sides[0]
-        # Every other launch trains from other addresses: those of a pair are of one kind, as all of
-        # these are.
-        request = LaunchRequest(
-            case=self.duel.cases.a, round=2 * number, import_paths=side.import_paths
-        )
-        began = time.monotonic()
-        outcome = side.launcher.launch(request)
-        seconds = time.monotonic() - began
-        if isinstance(outcome, LaunchFailure):
-            self._fail("A", outcome)
-            return
-        self._launch_s = min(seconds, self._launch_s or seconds)
-        self.duel = replace(self.duel, aa=(*self.duel.aa, outcome))
+    def has_pair(self, block: int) -> bool:
+        return any(pair.block == block for pair in self.duel.pairs)
+
+    def add(self, launch: LoggedLaunch) -> None:
+        """Add a finished launch."""
+        if launch.failure is not None:
+            found = SideFailure(side=_side(launch), failure=launch.failure)
+            self.duel = replace(self.duel, failures=(*self.duel.failures, found))
+            self.is_open = False
+        elif launch.phase == CALIBRATING:
+            self.launch_s = min(launch.wall_s, self.launch_s or launch.wall_s)
+            self.duel = replace(self.duel, aa=(*self.duel.aa, _result(launch)))
+        elif launch.turn == 0 or (first := self._half) is None:
+            self._half = launch
+        else:
+            self._pair_s = first.wall_s + launch.wall_s
+            results = {_side(one): _result(one) for one in (first, launch)}
+            pair = Pair(
+                case_id=self.id,
+                block=launch.block,
+                first=_side(first),
+                a=results["A"],
+                b=results["B"],
+            )
+            self.duel = replace(self.duel, pairs=(*self.duel.pairs, pair))
 
     def plan(
         self, *, most: int, rate: float, tolerance: float | None, with_single: bool
@@ -432,29 +421,6 @@ class CaseRun:
         )
         self.duel = replace(self.duel, power=power_of(self.duel.cases.b, aa, self._plan))
         return self._plan
-
-    def launch_pair(self, block: int, order: random.Random) -> None:
-        """Run a launch of each side, in random order. Raises LaunchError."""
-        turns = [
-            Turn(
-                side.launcher,
-                self.duel.cases.of(side.name),
-                side.import_paths,
-                self._injections[side.name],
-            )
-            for side in self._sides
-        ]
-        places: list[int] = []
-        began = time.monotonic()
-        a, b = launch_turns(turns, block=block, order=order, on_turn=places.append)
-        self._pair_s = time.monotonic() - began
-        if isinstance(a, LaunchResult) and isinstance(b, LaunchResult):
-            pair = Pair(case_id=self.id, block=block, first=self._sides[places[0]].name, a=a, b=b)
-            self.duel = replace(self.duel, pairs=(*self.duel.pairs, pair))
-            return
-        for side, outcome in zip(self._sides, (a, b), strict=True):
-            if isinstance(outcome, LaunchFailure):
-                self._fail(side.name, outcome)
 
     def judge(self, single: CaseDuel | None, *, ended: bool) -> None:
         """Judge the pairs so far, if it is time to look at them, or if they have ``ended``.
@@ -473,7 +439,11 @@ class CaseRun:
         if ended or is_decided(metrics):
             self.is_open = False
 
-    def _fail(self, side: SideName, failure: LaunchFailure) -> None:
-        found = SideFailure(side=side, failure=failure)
-        self.duel = replace(self.duel, failures=(*self.duel.failures, found))
-        self.is_open = False
+
+def _side(launch: LoggedLaunch) -> SideName:
+    return "A" if launch.arm == "A" else "B"
+
+
+def _result(launch: LoggedLaunch) -> LaunchResult:
+    assert launch.result is not None  # the log keeps it
+    return launch.result

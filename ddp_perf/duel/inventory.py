@@ -1,15 +1,22 @@
-"""The distributions that an interpreter finds, with their files."""
+"""What launches depend on: the distributions that an interpreter finds, files, and variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
 
 import msgspec
 from packaging.utils import canonicalize_name
 
+from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.virtual_environment import output_of
+from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import SideError
+from ddp_perf.system.ledger import Conditions
+from ddp_perf.system.variables import training_variables
 
 # Ranks import neither: the package is the driver's own on both sides.
 _NEVER_TO_BLAME = {"pip", "ddp-perf"}
@@ -96,3 +103,81 @@ def read_inventory(interpreter: str, environ: Mapping[str, str]) -> Inventory:
     found = {str(canonicalize_name(one.name)): one for one in answer.distributions}
     kept = {name: one for name, one in sorted(found.items()) if name not in _NEVER_TO_BLAME}
     return Inventory(python=answer.python, abi=answer.abi, distributions=kept)
+
+
+# What launches of two sides depend on: their files, their variables, and the machine.
+#
+# A file is known by its size and its time of change: torch alone has gigabytes, and a file that was
+# installed or edited anew has another time.
+
+
+_INSTALLED = "site-packages"  # of a virtual environment in the tree: an inventory has its files
+
+
+def conditions_of_sides(
+    a: PreparedSide, b: PreparedSide, cases: Sequence[Case], machine: str
+) -> Conditions:
+    """Return what all launches of both sides have in common. Raises SideError.
+
+    ``machine`` is its key. Launches under other conditions are not mixed.
+    """
+    conditions: Conditions = {
+        "machine": machine,
+        "options of the cases": _digest(
+            msgspec.json.encode(case, order="sorted").decode() for case in cases
+        ),
+        "ddp_perf": version("ddp-perf"),
+    }
+    for side in (a, b):
+        of_it = f"of {side.side.name}"
+        conditions[f"sources {of_it}"] = side.side.commit
+        if side.side.kind != "revision":
+            conditions[f"sources {of_it}"] = digest_of_sources(side.root)
+        conditions[f"packages {of_it}"] = side.command
+        if side.command is None:
+            inventory = read_inventory(side.interpreter, side.environ)
+            conditions[f"packages {of_it}"] = _of_packages(inventory)
+        variables = training_variables(cases[0].tier, side.environ) | side.variables
+        conditions[f"variables {of_it}"] = " ".join(
+            f"{k}={v}" for k, v in sorted(variables.items())
+        )
+    return conditions
+
+
+def digest_of_sources(root: Path) -> str:
+    """Return a digest of the Python files of a project: they are what trains."""
+    return _digest(_files(_sources(root)))
+
+
+def _of_packages(inventory: Inventory) -> str:
+    return _digest(
+        line
+        for name, one in sorted(inventory.distributions.items())
+        for line in (
+            f"{name} {one.version}",
+            *_files(Path(one.location, file) for file in one.modules),
+        )
+    )
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and n != _INSTALLED)
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            yield f"{path} is missing"
+        else:
+            yield f"{path} {found.st_size} {found.st_mtime_ns}"
+
+
+def _digest(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from ddp_perf.core.case import Case, Scalar, Tier
-from ddp_perf.core.injection import Injection
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.case import Scalar, Tier
+from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.work import CountRequest, Site, StepWork
 from ddp_perf.duel.inventory import read_inventory
 from ddp_perf.duel.values import CaseDuel, PreparedSide, SideCase, SideConditions, SideName
@@ -158,44 +156,6 @@ def option_differences(cases: SideCase, a: PreparedSide, b: PreparedSide) -> tup
         return {name: value for name, value in work.items() if name not in of_sides}
 
     return option_changes(options(cases.a.work()), options(cases.b.work()), None)
-
-
-# Launches of several sides in turn: the order is random, so that no side is always the first.
-
-
-class Turn(NamedTuple):
-    """One launch: the launcher of a side, and the case as that side has it."""
-
-    launcher: Launcher
-    case: Case
-    import_paths: tuple[str, ...]
-    injections: tuple[Injection, ...] = ()
-
-
-def launch_turns(
-    turns: Sequence[Turn],
-    *,
-    block: int,
-    order: random.Random,
-    on_turn: Callable[[int], None] = lambda place: None,
-) -> list[LaunchResult | LaunchFailure]:
-    """Run each turn once, one after the other, and return the outcomes in the order of turns.
-
-    ``on_turn`` receives the place of each turn in ``turns`` before it is launched. Raises
-    LaunchError if ranks cannot be started.
-    """
-    outcomes: dict[int, LaunchResult | LaunchFailure] = {}
-    for place in order.sample(range(len(turns)), len(turns)):
-        on_turn(place)
-        turn = turns[place]
-        request = LaunchRequest(
-            case=turn.case,
-            round=block,
-            import_paths=turn.import_paths,
-            injections=turn.injections,
-        )
-        outcomes[place] = turn.launcher.launch(request)
-    return [outcomes[place] for place in range(len(turns))]
 
 
 # The counts of both sides' steps, and how they differ.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,11 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
-from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.verdict import FALSE_ALARM_RATE, DuelOutcome
-from ddp_perf.duel.case_run import CaseRun, explain_slower
+from ddp_perf.duel.case_run import CALIBRATING, PAIRING, CaseRun, explain_slower
 from ddp_perf.duel.cases import MatchedCases
+from ddp_perf.duel.inventory import conditions_of_sides
 from ddp_perf.duel.open_sides import (
     CountDifference,
     OpenSide,
@@ -28,9 +30,9 @@ from ddp_perf.duel.open_sides import (
     option_differences,
     side_conditions,
 )
+from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.touched import imported_by
 from ddp_perf.duel.values import (
-    CaseDuel,
     Duel,
     MissingSide,
     PreparedSide,
@@ -40,11 +42,21 @@ from ddp_perf.duel.values import (
 )
 from ddp_perf.errors import BudgetError, SideError
 from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.session.measure.experiment import (
+    Arm,
+    Block,
+    Experiment,
+    History,
+    Log,
+    LoggedLaunch,
+    open_log,
+)
 from ddp_perf.session.measure.nights import most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.pairs import CALIBRATION_LAUNCHES, plan_pair_looks
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.ledger import Entries
 
 # Edits of the user's tree while it is measured: its launches before and after do not compare.
 
@@ -168,8 +180,7 @@ def _suggested(seconds: float) -> float:
 DEFAULT_BUDGET_S = 180.0
 DEFAULT_TOLERANCE = 0.05
 _OF_COUNTS = 0.5  # as a share of the budget, and after it: the time to count cases not SLOWER
-PAIRS_A_SERVER = 3  # of each case: forks of one server are alike
-_OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
+PAIRS_A_SERVER = 3  # of each case
 
 
 class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +197,27 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
     injections: tuple[Injection, ...] = ()  # they slow the ranks of side B on purpose
 
 
+def open_duel_log(
+    request: DuelRequest, a: PreparedSide, b: PreparedSide, capacity: Capacity
+) -> Log:
+    """Open the log of a duel, in the cache, from which the same duel goes on if it was ended.
+
+    Close it. Raises ResultsError, and SideError if packages cannot be listed.
+    """
+    cases = [case for both in request.matched.cases for case in (both.a, both.b)]
+    question = {
+        "project": str(Path.cwd()),
+        "A": a.side.spec,
+        "B": b.side.spec,
+        "cases": " ".join(both.id for both in request.matched.cases),
+        "budget": f"{request.budget_s:g}",
+        "tolerance": str(request.tolerance),
+    }
+    machine = f"{capacity.host.name}, {capacity.accelerator_key(cases[0].tier)}"
+    conditions = conditions_of_sides(a, b, cases, machine)
+    return open_log(cache_shelf("duel", 0, os.environ).path, question, conditions)
+
+
 def run_duel(
     request: DuelRequest,
     a: OpenSide,
@@ -194,21 +226,35 @@ def run_duel(
     *,
     on_update: Callable[[Duel], None],
     is_enough: Callable[[], bool] = lambda: False,
+    log: Entries[LoggedLaunch] | None = None,
 ) -> Duel:
     """Compare the sides until each case is decided, or the budget is over; then count their steps.
 
-    ``on_update`` receives what is finished, as an incomplete duel: after each pair, and also if an
-    interrupt ends the run, which is raised then. ``is_enough`` is asked before each block of pairs,
-    and ends them if it is True. Spare cases that turn out to have no room are left out. Raises
-    BudgetError if there is no room for the first look at all others, LaunchError if ranks cannot be
-    started, and SideError if the user edits a workload that is being measured.
+    ``on_update`` receives what is finished, as an incomplete duel: after each launch, and also if
+    an interrupt ends the run, which is raised then. ``is_enough`` is asked before each block of
+    pairs, and ends them if it is True. A later run goes on from ``log``. Spare cases that turn out
+    to have no room are left out. Raises BudgetError if there is no room for the first look at all
+    others, LaunchError if ranks cannot be started, and SideError if the user edits a workload that
+    is being measured.
     """
-    run = _DuelRun(request, a, b, on_update)
+    log = Entries[LoggedLaunch]() if log is None else log
+    run = _DuelRun(request, a, b, log, is_enough)
+
+    def note(launch: LoggedLaunch) -> None:
+        run.read(log.entries)
+        on_update(run.duel())
+
     try:
         run.prepare(capacity)
-        run.calibrate()
-        run.measure(is_enough)
-        run.count()
+        experiment = Experiment(
+            log,
+            seed=request.seed,
+            launches_a_server=PAIRS_A_SERVER,
+            start_s=run.time.servers_s / 2,
+            keeps_results=True,
+        )
+        experiment.run(run, until=time.monotonic() + request.budget_s, on_launch=note)
+        run.count(on_update)
     except BudgetError as error:
         run.needed_s = error.needed_s
         raise
@@ -219,45 +265,46 @@ def run_duel(
 
 
 class _DuelTime:
-    """The beginning of a duel, and how long its parts took."""
+    """The time of a duel, with that of the runs before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Entries[LoggedLaunch]) -> None:
         self.began = datetime.datetime.now(datetime.timezone.utc)
-        self.start = time.monotonic()
+        self._start = time.monotonic() - sum(launch.wall_s for launch in log.entries)
         self.servers_s = 0.0  # until those of both sides were started
         self.measured_s: float | None = None  # until the counts began; None: they did not
 
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self._start
+
 
 class _DuelRun:
-    """A duel while it runs."""
+    """A duel while it runs, as the policy of its launches."""
 
     def __init__(
-        self, request: DuelRequest, a: OpenSide, b: OpenSide, on_update: Callable[[Duel], None]
+        self,
+        request: DuelRequest,
+        a: OpenSide,
+        b: OpenSide,
+        log: Entries[LoggedLaunch],
+        is_enough: Callable[[], bool],
     ) -> None:
-        self._request = request
-        self._sides = a, b
-        self._on_update = on_update
+        self._request, self._sides, self._log = request, (a, b), log
+        self._is_enough = is_enough
         self._order = random.Random(request.seed)
-        self._time = _DuelTime()
+        self.time = _DuelTime(log)
         self._runs = {
-            cases.id: CaseRun(
-                cases,
-                a,
-                b,
-                calibrated=request.calibrated.get(cases.id, ()),
-                injections=request.injections,
-            )
+            cases.id: CaseRun(cases, calibrated=request.calibrated.get(cases.id, ()))
             for cases in request.matched.cases
         }
         self._tree = WatchedTree(a.prepared, b.prepared, request.matched.cases)
         self._left_out = [*request.matched.left_out]
         self._conditions: dict[SideName, SideConditions] = {}
         self._alpha = request.false_alarm_rate
+        self._is_planned = False
+        self._read = 0  # launches of the log
+        self._block, self._waiting = -1, list[CaseRun]()  # cases that are next in this block
         self.needed_s: float | None = None  # a budget with room for all cases, if this one has none
-
-    @property
-    def _spent_s(self) -> float:
-        return time.monotonic() - self._time.start
 
     @property
     def _open(self) -> list[CaseRun]:
@@ -270,24 +317,85 @@ class _DuelRun:
             self._conditions[side.name] = side_conditions(side, cases, capacity)
             for each in cases:  # a server of its own must not start in the time of a launch
                 side.launcher.runtime(each.of(side.name))
-        self._time.servers_s = self._spent_s
+        self.time.servers_s = self.time.spent_s
         a, b = self._sides
         for run in self._runs.values():
             options = option_differences(run.duel.cases, a.prepared, b.prepared)
             run.duel = msgspec.structs.replace(run.duel, options=options)
 
-    def calibrate(self) -> None:
-        """Run launches of side A alone, and plan each case by it. Raises BudgetError."""
-        for number in range(CALIBRATION_LAUNCHES):
-            for run in list(self._runs.values()):
-                if not run.is_open or run.id not in self._runs:
-                    continue
-                if number >= run.calibrated:
-                    run.calibrate(number)
-                    self._on_update(self.duel())
-                self._fit_into_budget()
+    def next(self, history: History) -> Block | None:
+        """Return the next launch of the calibration, and after it the next pair.
+
+        Pairs end once no case is undecided, or the budget has no room for a pair. Raises
+        BudgetError, and SideError if a file was edited.
+        """
+        self.read(history)
+        if (run := self._to_calibrate()) is not None:
+            # Every other launch trains from other addresses: those of a pair are of one kind, as
+            # all of these are.
+            return Block(2 * run.calibrated, (self._arm(run, self._sides[0]),), CALIBRATING)
+        self._plan()
+        while (run := self._to_pair()) is None:
+            self._end_block()
+            self._tree.check()
+            going_on = [one for one in self._open if self._has_room(one)]
+            if not going_on or self._is_enough():
+                return None
+            self._waiting = self._order.sample(going_on, len(going_on))
+            self._block += 1
+        return Block(self._block, tuple(self._arm(run, side) for side in self._sides), PAIRING)
+
+    def read(self, history: History) -> None:
+        """Add the launches that are new. A case that failed in an earlier run is launched again."""
+        for launch in history[self._read :]:
+            if launch.phase == PAIRING and launch.block != self._block:
+                self._plan()
+                self._end_block()
+                self._block = launch.block
+            is_earlier, self._read = self._read < self._log.earlier, self._read + 1
+            run = self._runs.get(launch.case_id)
+            if run is not None and not (is_earlier and launch.failure is not None):
+                run.add(launch)
+            if is_earlier and self._read == self._log.earlier:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """Go on with the block in which an earlier run ended."""
+        if self._block >= 0:
+            self._waiting = [run for run in self._open if not run.has_pair(self._block)]
+
+    def _to_calibrate(self) -> CaseRun | None:
+        """Return the case whose launch of side A comes next. Raises BudgetError."""
+        if self._is_planned:
+            return None
+        self._fit_into_budget()
+        fewest = min(self._open, key=lambda run: run.calibrated, default=None)
+        return None if fewest is None or fewest.calibrated >= CALIBRATION_LAUNCHES else fewest
+
+    def _to_pair(self) -> CaseRun | None:
+        while self._waiting:
+            run = self._waiting.pop(0)
+            if run.is_open and self._has_room(run):
+                return run
+        return None
+
+    def _arm(self, run: CaseRun, side: OpenSide) -> Arm:
+        request = LaunchRequest(
+            case=run.duel.cases.of(side.name),
+            round=0,
+            import_paths=side.import_paths,
+            injections=self._request.injections if side.name == "B" else (),
+        )
+        return Arm(side.name, side.launcher, request)
+
+    def _plan(self) -> None:
+        """Plan each case by its calibration."""
+        if self._is_planned:
+            return
+        self._is_planned = True
         rate = alpha_per_metric(self._request.false_alarm_rate, len(self._runs))
-        left_s = self._request.budget_s - self._spent_s
+        calibrating = (one.wall_s for one in self._log.entries if one.phase == CALIBRATING)
+        left_s = self._request.budget_s - sum(calibrating)
         for run in self._open:
             plan = run.plan(
                 most=most_pairs(run, self._open, left_s),
@@ -303,8 +411,9 @@ class _DuelRun:
         The last one of spare cases goes on with fewer pairs than the first look has.
         """
         budget_s, spare = self._request.budget_s, self._request.matched.spare
+        spent_s = self.time.spent_s
         while name := one_to_leave_out(
-            list(self._runs.values()), spare, budget_s=budget_s, spent_s=self._spent_s
+            list(self._runs.values()), spare, budget_s=budget_s, spent_s=spent_s
         ):
             del self._runs[name]
             reason = (
@@ -312,62 +421,37 @@ class _DuelRun:
             )
             self._left_out.append(MissingSide(case_id=name, reason=reason))
         is_last = bool(spare) and len(self._open) == 1
-        if is_last and budget_allows_pairs(self._open[0], budget_s=budget_s, spent_s=self._spent_s):
+        if is_last and budget_allows_pairs(self._open[0], budget_s=budget_s, spent_s=spent_s):
             return
-        check_budget(list(self._runs.values()), budget_s=budget_s, spent_s=self._spent_s)
+        check_budget(list(self._runs.values()), budget_s=budget_s, spent_s=spent_s)
 
-    def measure(self, is_enough: Callable[[], bool]) -> None:
-        """Run blocks of pairs while a case is undecided and the budget has room for a pair."""
-        block = 0
-        while (runs := [run for run in self._open if self._has_room(run)]) and not is_enough():
-            for run in self._order.sample(runs, len(runs)):
-                if self._has_room(run):
-                    run.launch_pair(block, self._order)
-                    self._on_update(self.duel())
-            self._tree.check()
-            for run in runs:
-                run.judge(self._single_of(run), ended=False)
-            self._on_update(self.duel())
-            block += 1
-            if block % PAIRS_A_SERVER == 0:
-                self._renew_servers()
-        self._judge_open()
+    def _end_block(self, *, ended: bool = False) -> None:
+        """Judge the open cases if it is time to look at them, or if the pairs have ``ended``."""
+        for run in self._open:
+            single = self._runs.get(run.single or "")
+            run.judge(None if single is None else single.duel, ended=ended)
 
-    def _renew_servers(self) -> None:
-        """End the servers, so that the next pairs are forks of others.
-
-        Forks of one server share its addresses, which may make a side a little slower each time.
-        Raises LaunchError if one does not start again.
-        """
-        going_on = [run for run in self._open if self._has_room(run)]
-        left_s = self._request.budget_s - self._spent_s
-        if not going_on or self._time.servers_s > _OF_START * left_s:
-            return
-        for side in self._sides:
-            side.launcher.close()
-            for run in going_on:
-                side.launcher.runtime(run.duel.cases.of(side.name))
-
-    def count(self) -> None:
+    def count(self, on_update: Callable[[Duel], None]) -> None:
         """Count the steps of both sides, those of slower cases first: the counts explain them."""
+        self._end_block(ended=True)
         if not self._request.counts:
             return
-        self._time.measured_s = self._spent_s
-        end_s = self._spent_s + _OF_COUNTS * self._request.budget_s
+        self.time.measured_s = self.time.spent_s
+        end_s = self.time.spent_s + _OF_COUNTS * self._request.budget_s
         runs = sorted(
             self._runs.values(), key=lambda run: run.duel.outcome is not DuelOutcome.SLOWER
         )
         for run in runs:
-            if run.duel.outcome is not DuelOutcome.SLOWER and self._spent_s > end_s:
+            if run.duel.outcome is not DuelOutcome.SLOWER and self.time.spent_s > end_s:
                 found = CountDifference(uncounted="it is not slower, and there was no time for it")
             else:
                 found = count_both(run.duel, *self._sides)
             run.duel = found.added_to(run.duel)
-            self._on_update(self.duel())
+            on_update(self.duel())
 
     def end(self) -> None:
         """Judge what is undecided by the pairs that there are, and explain what is slower."""
-        self._judge_open()
+        self._end_block(ended=True)
         for run in self._runs.values():
             if run.duel.outcome is DuelOutcome.SLOWER and len(self._conditions) == 2:
                 explanation = explain_slower(
@@ -375,20 +459,16 @@ class _DuelRun:
                 )
                 run.duel = msgspec.structs.replace(run.duel, explanation=explanation)
 
-    def _judge_open(self) -> None:
-        for run in self._open:
-            run.judge(self._single_of(run), ended=True)
-
     def duel(self, *, complete: bool = False) -> Duel:
         """Return what is finished so far."""
         both = len(self._conditions) == 2
-        measured_s = self._time.measured_s
+        spent_s, measured_s = self.time.spent_s, self.time.measured_s
         return Duel(
             a=self._sides[0].prepared.side,
             b=self._sides[1].prepared.side,
-            began=self._time.began.isoformat(timespec="seconds"),
-            wall_s=self._spent_s,
-            measured_s=self._spent_s if measured_s is None else measured_s,
+            began=self.time.began.isoformat(timespec="seconds"),
+            wall_s=spent_s,
+            measured_s=spent_s if measured_s is None else measured_s,
             budget_s=self._request.budget_s,
             false_alarm_rate=self._request.false_alarm_rate,
             alpha=self._alpha,
@@ -402,11 +482,7 @@ class _DuelRun:
         )
 
     def _has_room(self, run: CaseRun) -> bool:
-        return self._spent_s + run.pair_s <= self._request.budget_s
-
-    def _single_of(self, run: CaseRun) -> CaseDuel | None:
-        single = self._runs.get(run.single or "")
-        return single.duel if single is not None else None
+        return self.time.spent_s + run.pair_s <= self._request.budget_s
 
 
 # The cases of a duel that nobody named: the most telling ones that its budget has room for.

@@ -22,7 +22,7 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.bisect.commits import CommitLine
-from ddp_perf.duel.environments.run import digest_of_sources
+from ddp_perf.duel.inventory import digest_of_sources
 from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.session.measure.experiment import (
     History,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -29,82 +26,13 @@ from ddp_perf.duel.environments.probes import (
     expected_probes,
     find_culprits,
 )
-from ddp_perf.duel.inventory import Inventory, read_inventory
+from ddp_perf.duel.inventory import conditions_of_sides, read_inventory
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import SideError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.measure.experiment import Experiment, open_log
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
-from ddp_perf.system.ledger import Conditions
-from ddp_perf.system.variables import training_variables
-
-# Conditions of a probe beside the two environments as they are named: files, and the machine.
-#
-# A file is known by its size and its time of change: torch alone has gigabytes, and a file that was
-# installed or edited anew has another time.
-
-
-_INSTALLED = "site-packages"  # of a virtual environment in the tree: an inventory has its files
-
-
-def probe_conditions(
-    a: PreparedSide, b: PreparedSide, case: Case, plan: PairedPlan, machine: str
-) -> Conditions:
-    """Return what the probes of a search have in common. Raises SideError.
-
-    ``machine`` is its key. Probes under other conditions are not mixed.
-    """
-    return {
-        "machine": machine,
-        "packages of good": _of_packages(read_inventory(a.interpreter, a.environ)),
-        "packages of bad": _of_packages(read_inventory(b.interpreter, b.environ)),
-        "sources of the project": digest_of_sources(a.root),
-        "options of the case": _digest([msgspec.json.encode(case, order="sorted").decode()]),
-        "rule": _digest([msgspec.json.encode(plan).decode()]),
-        "ddp_perf": version("ddp-perf"),
-        **training_variables(case.tier, os.environ),
-    }
-
-
-def digest_of_sources(root: Path) -> str:
-    """Return a digest of the Python files of a project: they are what trains."""
-    return _digest(_files(_sources(root)))
-
-
-def _of_packages(inventory: Inventory) -> str:
-    return _digest(
-        line
-        for name, one in sorted(inventory.distributions.items())
-        for line in (
-            f"{name} {one.version}",
-            *_files(Path(one.location, file) for file in one.modules),
-        )
-    )
-
-
-def _sources(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(n for n in folders if not n.startswith(".") and n != _INSTALLED)
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
-
-
-def _files(paths: Iterable[Path]) -> Iterator[str]:
-    for path in paths:
-        try:
-            found = path.stat()
-        except OSError:
-            yield f"{path} is missing"
-        else:
-            yield f"{path} {found.st_size} {found.st_mtime_ns}"
-
-
-def _digest(lines: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(f"{line}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
-
 
 # The search between two environments: they are compared, and their changes are probed.
 
@@ -198,7 +126,7 @@ class EnvironmentRun:
             "bad": b.side.spec,
             "case": case.id,
         }
-        conditions = probe_conditions(a, b, case, self.plan, machine)
+        conditions = conditions_of_sides(a, b, [case], machine)
         self.log = open_log(logs, question, conditions)
 
     def run(

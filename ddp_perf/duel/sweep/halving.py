@@ -20,7 +20,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
-from ddp_perf.duel.environments.run import digest_of_sources
+from ddp_perf.duel.inventory import digest_of_sources
 from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.sweep.settings import LeftOut, Setting, Settings
 from ddp_perf.launch.launcher import Launcher, Runtime

@@ -70,6 +70,7 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     phase: int = 0
     block: int
+    turn: int  # of its block: 0 ran first, and a block that was ended lacks the last ones
     case_id: str
     arm: str
     started: str  # ISO 8601, UTC
@@ -104,11 +105,12 @@ def open_log(directory: Path, question: dict[str, str], conditions: Conditions) 
 class Experiment:
     """The execution of policies, whose finished launches are in ``log``.
 
-    After ``launches_a_server`` launches of an arm its server ends, and the next one is a fork of
-    another: forks of one share its addresses, which may make an arm a little slower each time.
-    None: servers stay. ``keeps_results``: whole results are logged, and not only their figures.
-    With ``may_not_start``, an arm whose server does not start has failed; else that is a
-    LaunchError. ``seed`` is that of the order of arms; None: another one each time.
+    After ``launches_a_server`` launches of an arm beside others its server ends, and the next one
+    is a fork of another: forks of one share its addresses, which may make an arm a little slower
+    each time. None: servers stay. ``start_s`` is what the start of one takes, if it is known.
+    ``keeps_results``: whole results are logged, and not only their figures. With ``may_not_start``,
+    an arm whose server does not start has failed; else that is a LaunchError. ``seed`` is that of
+    the order of arms; None: another one each time.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Experiment:
         *,
         seed: int | None = None,
         launches_a_server: int | None = None,
+        start_s: float = 0.0,
         keeps_results: bool = False,
         may_not_start: bool = False,
     ) -> None:
@@ -126,7 +129,7 @@ class Experiment:
         self._keeps_results = keeps_results
         self._may_not_start = may_not_start
         self._of_server: Counter[tuple[int, str, str]] = Counter()  # launches of its arms
-        self._start_s = 0.0  # of the servers that were started last
+        self._start_s = start_s
 
     def run(
         self,
@@ -145,18 +148,20 @@ class Experiment:
             if time.monotonic() + self._expected_s(block) > until:
                 return
             self._renew_servers(block, until)
-            for arm in self._in_random_order(block):
-                launch = self._launched(arm, block)
+            for turn, arm in enumerate(self._in_random_order(block)):
+                launch = self._launched(arm, block, turn)
                 self.log.append(launch)
                 on_launch(launch)
 
     def _expected_s(self, block: Block) -> float:
-        """Return the seconds of a block by the newest launches of its arms, or of others."""
-        seconds: dict[str | None, float] = {}
+        """Return the seconds of a block by the newest launches of its arms, or of their case."""
+        seconds: dict[tuple[str, str | None], float] = {}
         for launch in self.log.entries:
             if launch.failure is None:
-                seconds[launch.arm] = seconds[None] = launch.wall_s
-        return sum(seconds.get(arm.name, seconds.get(None, 0.0)) for arm in block.arms)
+                seconds[launch.case_id, launch.arm] = launch.wall_s
+                seconds[launch.case_id, None] = launch.wall_s
+        cases = [(arm.request.case.id, arm.name) for arm in block.arms]
+        return sum(seconds.get(one, seconds.get((one[0], None), 0.0)) for one in cases)
 
     def _in_random_order(self, block: Block) -> list[Arm]:
         case_id = block.arms[0].request.case.id
@@ -165,8 +170,9 @@ class Experiment:
 
     def _renew_servers(self, block: Block, until: float) -> None:
         """End the servers from which an arm of the block was launched often enough."""
-        most = self._launches_a_server
-        if most is None or self._start_s > _OF_START * (until - time.monotonic()):
+        most, arms = self._launches_a_server, len(block.arms)
+        left_s = until - time.monotonic()
+        if most is None or arms < 2 or arms * self._start_s > _OF_START * left_s:
             return
         for arm in block.arms:
             if self._of_server[_key(arm)] >= most:
@@ -175,14 +181,16 @@ class Experiment:
                 for key in of_it:
                     del self._of_server[key]
 
-    def _launched(self, arm: Arm, block: Block) -> LoggedLaunch:
+    def _launched(self, arm: Arm, block: Block, turn: int) -> LoggedLaunch:
         request = replace(arm.request, round=block.number)
         started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
         try:
-            if self._launches_a_server is not None and not self._of_server[_key(arm)]:
-                arm.launcher.runtime(request.case)  # a server does not start in a launch's time
-                self._start_s, begin = time.monotonic() - begin, time.monotonic()
-            self._of_server[_key(arm)] += 1
+            if self._launches_a_server is not None and len(block.arms) > 1:
+                if not self._of_server[_key(arm)]:  # a server does not start in a launch's time
+                    arm.launcher.runtime(request.case)
+                    now = time.monotonic()
+                    self._start_s, begin = max(self._start_s, now - begin), now
+                self._of_server[_key(arm)] += 1
             outcome = arm.launcher.launch(request)
         except LaunchError as error:
             if not self._may_not_start:
@@ -197,6 +205,7 @@ class Experiment:
         launch = LoggedLaunch(
             phase=block.phase,
             block=block.number,
+            turn=turn,
             case_id=request.case.id,
             arm=arm.name,
             started=started.isoformat(timespec="seconds"),
@@ -223,15 +232,14 @@ def next_block(history: History) -> int:
 
 
 def blocks_of(history: History) -> Iterator[dict[str, LoggedLaunch]]:
-    """Yield the launches of each block by their arm, without those that failed.
-
-    Of a block that was ended and launched again, the newest ones count.
-    """
-    blocks: dict[tuple[int, int], dict[str, LoggedLaunch]] = {}
+    """Yield the launches of each block by their arm, without those that failed."""
+    blocks: list[dict[str, LoggedLaunch]] = []
     for launch in history:
+        if launch.turn == 0:
+            blocks.append({})
         if launch.failure is None:
-            blocks.setdefault((launch.phase, launch.block), {})[launch.arm] = launch
-    yield from blocks.values()
+            blocks[-1][launch.arm] = launch
+    yield from filter(None, blocks)
 
 
 def pairs_of(history: History, first: str, second: str) -> list[tuple[LoggedLaunch, LoggedLaunch]]:

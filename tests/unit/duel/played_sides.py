@@ -113,7 +113,18 @@ class Clock:
 
 
 def play(
-    clock, a, b, cases, *, seed=1, missing=(), spare=(), updates=None, package="package", **request
+    clock,
+    a,
+    b,
+    cases,
+    *,
+    seed=1,
+    missing=(),
+    spare=(),
+    updates=None,
+    package="package",
+    log=None,
+    **request,
 ):
     """Run a duel of played sides, and return it. `package` is the ddp_perf of side B."""
     sides = (
@@ -128,6 +139,7 @@ def play(
         *sides,
         make_capacity(),
         on_update=notes.append,
+        log=log,
     )
 
 

@@ -93,7 +93,7 @@ def test_a_launch_without_its_partner_changes_nothing():
     """A kill between the two launches of a pair leaves one."""
     question = Question(length=32)
     _, launches = simulated_search(Line(length=32, steps={9: 0.2}), seed=1, most=150)
-    half = [*launches[:-2], launches[-1]]
+    half = launches[:-1]
 
     assert search_state(question, half).ask == search_state(question, launches[:-2]).ask
     assert search_state(question, half).belief == search_state(question, launches[:-2]).belief
@@ -112,7 +112,9 @@ def test_the_steadier_metric_decides_and_a_slow_down_that_it_does_not_see_is_fou
         cpu = 0.01 * (1.3 if place_of(launch) >= 5 and not wall_moves else 1)
         wobble = 1 + 0.0001 * (launch.block % 2)
         wall = launch.values["step_time"]
-        return make_logged(launch.arm, launch.block, step_time=wall, cpu_time=cpu * wobble)
+        return make_logged(
+            launch.arm, launch.block, launch.turn, step_time=wall, cpu_time=cpu * wobble
+        )
 
     found = search_state(question, [steady(launch) for launch in launches])
 
