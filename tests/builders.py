@@ -462,6 +462,7 @@ class NotedProgress:
         self.begun: list[tuple[str, int, dict[str, float]]] = []
         self.extended: list[tuple[int, str]] = []
         self.finished: list[tuple[str, int]] = []
+        self.said: list[str] = []
         self.ended = False
 
     def begin(self, suite: str, plan: Sized, expected_s: Mapping[str, float]) -> None:
@@ -472,6 +473,9 @@ class NotedProgress:
 
     def launched(self, request: LaunchRequest, outcome: Any) -> None:
         self.finished.append((request.case.id, request.round))
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
     def end(self) -> None:
         self.ended = True

@@ -145,7 +145,7 @@ class Experiment:
         written.
         """
         while (block := policy.next(self.log.entries)) is not None:
-            if time.monotonic() + self._expected_s(block) > until:
+            if until < math.inf and time.monotonic() + self._expected_s(block) > until:
                 return
             self._renew_servers(block, until)
             for turn, arm in enumerate(self._in_random_order(block)):

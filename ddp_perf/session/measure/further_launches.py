@@ -75,31 +75,28 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         """Run as many launches as were judged, within the budget, until a launch fails."""
         case, judged = measurement.case, measurement.launches
         count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
-        plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
         plan = [
-            replace(request, node=launch.node)  # the nodes that were judged
-            for request, launch in zip(plan, judged, strict=False)
+            replace(
+                request, node=launch.node, probe_steps=PROBE_STEPS
+            )  # the nodes that were judged
+            for request, launch in zip(
+                interleave([(case, count)], self.bench, start=1 + judged[-1].round),
+                judged,
+                strict=False,
+            )
         ]
-        if plan:
-            more = counted(count, "more launch")
-            self.bench.progress.extend(plan, f"{more} to explain {case.id}", judged=False)
-        done: list[LaunchResult] = []
-        for request in plan:
-            outcome = self.bench.launcher.launch(_with_longer_probe(request))
-            self.bench.progress.launched(request, outcome)
-            if isinstance(outcome, LaunchFailure):
-                break
-            done.append(outcome)
-        return done
+        if not plan:
+            return []
+        more = counted(count, "more launch")
+        self.bench.progress.extend(plan, f"{more} to explain {case.id}", judged=False)
+        empty = {case.id: Measurement(case=case, launches=(), failures=())}
+        done = run_plan(plan, self.bench, measured=empty, on_round=lambda so_far: None)
+        return list(done[case.id].launches)
 
 
 def _longer_s(launch: LaunchResult) -> float:
     """Return an upper bound of the seconds of such a launch with the longer probe."""
     return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * launch.typical_step_s
-
-
-def _with_longer_probe(request: LaunchRequest) -> LaunchRequest:
-    return replace(request, probe_steps=PROBE_STEPS)
 
 
 # ``--ddp-profile``: one more launch of each case, with torch.profiler after its steps.

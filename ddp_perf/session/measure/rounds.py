@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import datetime
+import hashlib
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,9 +27,19 @@ from ddp_perf.core.metric import needs_single_rank
 from ddp_perf.errors import BaselineError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import counted, describe_duration
+from ddp_perf.session.measure.experiment import (
+    Arm,
+    Block,
+    Experiment,
+    History,
+    Log,
+    LoggedLaunch,
+    open_log,
+)
 from ddp_perf.stats.rule.looks import next_look, plan_looks
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.git import CodeState
+from ddp_perf.system.ledger import Conditions, Entries
 
 # The folders of a session's artifacts: traces, flight records, and what ranks print.
 
@@ -92,6 +105,9 @@ class Progress(Protocol):
 
     def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
         """Note an outcome. A case that failed is not launched again."""
+
+    def say(self, line: str) -> None:
+        """Tell a person something about the launches."""
 
     def end(self) -> None: ...
 
@@ -261,39 +277,122 @@ def run_plan(
     *,
     measured: Mapping[str, Measurement],
     on_round: Callable[[dict[str, Measurement]], None],
+    log: Entries[LoggedLaunch] | None = None,
 ) -> dict[str, Measurement]:
     """Run the plan, and return ``measured``, by case id, with its launches added.
 
-    A case that failed once is not launched again; of nodes that are measured one by one, not on
-    that node. ``on_round`` gets the measurements after every
-    round, and also if the run is interrupted, so that no finished launch is lost. Raises
+    ``on_round`` gets the measurements after every round, and also if the run is interrupted, so
+    that no finished launch is lost. What ``log`` has of the plan is not launched. Raises
     LaunchError if ranks cannot be started.
     """
-    measured = dict(measured)
-    waiting = list(plan)
+    log = Entries[LoggedLaunch]() if log is None else log
+    rounds = _Rounds(plan, bench, measured, on_round, earlier=log.earlier)
     try:
-        while waiting:
-            request = waiting.pop(0)
-            outcome = _on_its_node(bench.launcher.launch(request), request)
-            measured[request.case.id] = with_outcome(measured[request.case.id], outcome)
-            if isinstance(outcome, LaunchFailure):
-                waiting = [other for other in waiting if _turn(other) != _turn(request)]
-            bench.progress.launched(request, outcome)
-            if not waiting or waiting[0].round != request.round:
-                on_round(measured)
+        Experiment(log, keeps_results=True).run(rounds)
     except BaseException:
-        on_round(measured)
+        on_round(rounds.measured)
         raise
-    return measured
+    return rounds.measured
 
 
-def _turn(request: LaunchRequest) -> tuple[str, str | None]:
-    return request.case.id, request.node
+class _Rounds:
+    """The policy of a session: planned launches in their order.
+
+    A case that failed once is not launched again; of nodes that are measured one by one, not on
+    that node. What failed in an earlier run, of ``earlier`` launches, may be over.
+    """
+
+    def __init__(
+        self,
+        plan: Sequence[LaunchRequest],
+        bench: Bench,
+        measured: Mapping[str, Measurement],
+        on_round: Callable[[dict[str, Measurement]], None],
+        *,
+        earlier: int,
+    ) -> None:
+        self.measured = dict(measured)
+        self._waiting, self._bench, self._on_round = list(plan), bench, on_round
+        self._earlier, self._read = earlier, 0
+        self._outcomes: dict[tuple[str, str, int], LaunchOutcome] = {}
+
+    def next(self, history: History) -> Block | None:
+        for number, launch in enumerate(history[self._read :], start=self._read):
+            outcome = launch.result or launch.failure
+            if outcome is not None and not (launch.failure and number < self._earlier):
+                self._outcomes[launch.case_id, launch.arm, launch.block] = outcome
+        self._read = len(history)
+        while self._waiting:
+            request = self._waiting[0]
+            name = request.node or ""
+            outcome = self._outcomes.get((request.case.id, name, request.round))
+            if outcome is None:
+                return Block(request.round, (Arm(name, self._bench.launcher, request),))
+            self._add(request, outcome)
+        return None
+
+    def _add(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        if request.node is not None:
+            outcome = replace(outcome, node=request.node)
+        self.measured[request.case.id] = with_outcome(self.measured[request.case.id], outcome)
+        failed = isinstance(outcome, LaunchFailure)
+        self._waiting = [
+            other
+            for other in self._waiting[1:]
+            if not (failed and (other.case.id, other.node) == (request.case.id, request.node))
+        ]
+        self._bench.progress.launched(request, outcome)
+        if not self._waiting or self._waiting[0].round != request.round:
+            self._on_round(self.measured)
 
 
-def _on_its_node(outcome: LaunchOutcome, request: LaunchRequest) -> LaunchOutcome:
-    """Return the outcome with the name of the node that the request names."""
-    return outcome if request.node is None else replace(outcome, node=request.node)
+# The log of a suite's launches, from which a session goes on that was killed.
+
+
+_STALE_S = 3600.0  # launches of longer ago are another session's: a machine changes
+
+
+@contextlib.contextmanager
+def logged_session(
+    cases: Sequence[Case], bench: Bench, environment: Environment
+) -> Iterator[Entries[LoggedLaunch]]:
+    """Yield the log of a session of these cases, which it deletes however the session ends.
+
+    So only one that is killed leaves it, and the same session goes on from it within an hour. A
+    session whose code is not known has none. Raises ResultsError if it cannot be written.
+    """
+    if environment.tree is None:
+        yield Entries()
+        return
+    log = _open_session_log(cases, bench, environment)
+    if log.entries and _age_s(log.entries[-1].started) > _STALE_S:
+        log.discard()
+        log.close()
+        log = _open_session_log(cases, bench, environment)
+    if log.entries:
+        many = counted(len(log.entries), "launch")
+        bench.progress.say(f"goes on after {many} of a session that was killed: {log.path}")
+    with contextlib.closing(log):
+        try:
+            yield log
+        finally:
+            log.discard()
+
+
+def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environment) -> Log:
+    question = {"suite": cases[0].suite, "cases": " ".join(case.id for case in cases)}
+    options = msgspec.json.encode([*cases, *bench.injections], order="sorted")
+    conditions: Conditions = {
+        **environment.conditions(),
+        "tree": environment.tree,
+        "options": hashlib.sha256(options).hexdigest(),
+    }
+    return open_log(bench.root / "artifacts" / "launches", question, conditions)
+
+
+def _age_s(date: str) -> float:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (now - datetime.datetime.fromisoformat(date)).total_seconds()
 
 
 def with_outcome(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:

@@ -23,6 +23,7 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links, machine_warnings
 from ddp_perf.session.gate.persistence import merge_findings
 from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_launches
+from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.session.measure.further_launches import Explainer, launch_elsewhere, profile_cases
 from ddp_perf.session.measure.rounds import (
     Bench,
@@ -31,6 +32,7 @@ from ddp_perf.session.measure.rounds import (
     interleave,
     launch_times,
     launches_before_next_look,
+    logged_session,
     looks_of,
     output_directory,
     run_plan,
@@ -46,6 +48,7 @@ from ddp_perf.session.measure.storable import (
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
+from ddp_perf.system.ledger import Entries
 
 
 class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +150,11 @@ def run_suite(
         keep = functools.partial(
             save, baseline=baseline, store=store, saving=saving, refused=refused
         )
-        with _kept_if_ended(result, request, context, on_partial, keep) as note:
-            result = _measured_and_judged(result, plan, request, context, bench, note)
+        with (
+            logged_session(request.cases, bench, result.environment) as log,
+            _kept_if_ended(result, request, context, on_partial, keep) as note,
+        ):
+            result = _measured_and_judged(result, plan, request, context, bench, note, log)
         keeps = request.policy.save_mode in ("append", "missing")  # also if an interrupt ends it
         ids = [case.id for case in request.cases] if keeps else []
         result = in_second_stage(
@@ -182,6 +188,7 @@ def _measured_and_judged(
     context: JudgingContext,
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
+    log: Entries[LoggedLaunch],
 ) -> SuiteResult:
     """Measure and judge, until every case is decided or its budget is spent."""
     before, own = result, {case.id: case for case in request.cases}
@@ -196,6 +203,7 @@ def _measured_and_judged(
             bench,
             measured=measured,
             on_round=functools.partial(_report_partial, on_partial, before, findings),
+            log=log,
         )
         result = _extended(before, measured, findings)
         context = msgspec.structs.replace(context, environment=result.environment)

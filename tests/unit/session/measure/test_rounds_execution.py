@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ddp_perf.session.measure.rounds import interleave, run_plan
+from ddp_perf.session.measure import rounds
+from ddp_perf.session.measure.rounds import interleave, logged_session, run_plan
+from ddp_perf.system.ledger import Ledger
 from tests.builders import (
     FakeLauncher,
     NotedProgress,
     make_case,
+    make_environment,
     make_failure,
     make_launch,
     make_measurement,
@@ -118,3 +123,70 @@ def test_further_rounds_are_added_to_the_measurements():
 
     assert [launch.round for launch in measured["b"].launches] == [0, 1, 2, 3, 4]
     assert measured["a"] == run.before["a"]
+
+
+class KilledError(Exception):
+    """Stands for a kill: what runs at an end of a process does not run."""
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    """``session(kill_at=3)`` launches A and B three times, or is killed at its third launch.
+
+    ``later_s`` is how long after its launches it begins. It returns the launches that were asked.
+    """
+    discard = Ledger.discard
+
+    def run(*, kill_at=None, later_s=0.0, tree="0123"):
+        def answer(request):
+            if len(one.launcher.asked) == kill_at:
+                raise KilledError
+            return make_launch(request.case, request.round)
+
+        one = Run([A, B], answer)
+        bench = msgspec.structs.replace(one.bench, root=tmp_path)
+        monkeypatch.setattr(rounds, "_age_s", lambda date: later_s)
+        monkeypatch.setattr(Ledger, "discard", lambda log: kill_at or discard(log))
+        with (
+            contextlib.suppress(KilledError),
+            logged_session((A, B), bench, make_environment(tree=tree)) as log,
+        ):
+            run_plan(one.plan, bench, measured=one.before, on_round=one._note_round, log=log)
+        return one
+
+    return run
+
+
+def test_a_session_goes_on_after_one_that_was_killed(session):
+    first = session(kill_at=4)
+
+    second = session()
+
+    planned = [(name, number) for number in range(3) for name in "ab"]
+    assert first.launcher.asked[:3] + second.launcher.asked == planned
+    assert second.progress.finished == planned
+    assert second.rounds[-1] == {"a": 3, "b": 3}
+    assert "goes on after 3 launches of a session that was killed" in second.progress.said[0]
+
+
+@pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"tree": "4567"}])
+def test_a_session_of_another_time_or_other_code_begins_anew(session, changes):
+    session(kill_at=4)
+
+    second = session(**changes)
+
+    assert len(second.launcher.asked) == 6
+    assert second.progress.said == []
+
+
+def test_a_session_that_ends_leaves_no_log(session, tmp_path):
+    session()
+
+    assert list((tmp_path / "artifacts" / "launches").iterdir()) == []
+    assert len(session().launcher.asked) == 6
+
+
+def test_the_launches_of_unknown_code_are_in_no_log(session, tmp_path):
+    session(tree=None)
+
+    assert not (tmp_path / "artifacts").exists()
