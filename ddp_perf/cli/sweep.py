@@ -22,13 +22,7 @@ from ddp_perf.cli.measuring import AGAIN, Ending, check_writable, endable, lease
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
-from ddp_perf.duel.sweep.halving import (
-    EnvironmentLauncher,
-    SweepResult,
-    SweepRun,
-    open_sweep_log,
-    sweep_result,
-)
+from ddp_perf.duel.sweep.halving import SweepResult, SweepRun, open_sweep_log, sweep_result
 from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
@@ -130,7 +124,7 @@ def _measure(
     )
     run: SweepRun | None = None
     with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
-        launcher = stack.enter_context(leased(capacity, EnvironmentLauncher(ForkserverLauncher)))
+        launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
         tier, runtime = settings.base.tier, launcher.runtime(settings.base)
         check_runtime(tier, runtime, capacity.machine)
         log = open_sweep_log(settings, describe_environment(capacity, tier, runtime, Path.cwd()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -17,7 +16,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.inventory import digest_of_sources
@@ -38,45 +37,6 @@ from ddp_perf.session.measure.experiment import (
 from ddp_perf.stats.paired import PairedRatio, ratio_of_positive
 from ddp_perf.stats.pairs import PairedPlan, best_chances, judge_pairs, plan_pair_looks
 from ddp_perf.system.ledger import Conditions, Entries
-
-# A launcher with a server for each environment.
-
-
-_Environment = frozenset[tuple[str, str]]
-
-
-class EnvironmentLauncher:
-    """A launcher that has a launcher of its own, made by ``make``, for each environment."""
-
-    def __init__(self, make: Callable[[], Launcher]) -> None:
-        self._make = make
-        self._launchers: dict[_Environment, Launcher] = {}
-
-    def nodes(self, case: Case) -> tuple[str, ...]:
-        return self._of(case).nodes(case)
-
-    def runtime(self, case: Case | None = None) -> Runtime:
-        return self._of(case).runtime(case)
-
-    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        return self._of(request.case).launch(request)
-
-    def close(self) -> None:
-        """End every server. The next launch of an environment starts another one."""
-        with contextlib.ExitStack() as stack:
-            while self._launchers:
-                stack.callback(self._launchers.popitem()[1].close)
-
-    def _of(self, case: Case | None) -> Launcher:
-        key = _environment(case)
-        if key not in self._launchers:
-            self._launchers[key] = self._make()
-        return self._launchers[key]
-
-
-def _environment(case: Case | None) -> _Environment:
-    return frozenset(case.env.items()) if case is not None else frozenset()
-
 
 # Sequential halving: all settings in turn, and after each rung the slower half is dropped.
 #
@@ -181,7 +141,7 @@ class SweepRun:
     def __init__(
         self,
         settings: Settings,
-        launcher: EnvironmentLauncher,
+        launcher: Launcher,
         log: Entries[LoggedLaunch],
         *,
         budget_s: float,

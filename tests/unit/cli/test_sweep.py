@@ -139,7 +139,7 @@ def test_an_interrupt_keeps_what_was_measured(sweep):
     assert done.exit_code == 130
     assert 15 <= sweep.json()["base_launches"] <= 17
     assert not sweep.json()["complete"]
-    assert sweep.machine.open == []
+    assert sweep.machine.open == set()
 
 
 def test_the_same_command_goes_on_after_an_interrupt_and_begins_anew_once_it_is_finished(sweep):

@@ -1,4 +1,4 @@
-"""A duel that was ended goes on from its log, to the verdict of one that was not."""
+"""A duel that was ended goes on from its log, to the verdict of one that nobody ended."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.duel.sweep.halving import EnvironmentLauncher, SweepRun
+from ddp_perf.duel.sweep.halving import SweepRun
 from ddp_perf.duel.sweep.settings import parse_knobs, plan_settings
 from ddp_perf.system.ledger import Entries
 from tests.builders import FakeLauncher, make_capacity, make_failure, make_launch, make_suite
@@ -23,7 +23,7 @@ class PlayedMachine:
         self.broken = broken or (lambda case: False)
         self.now = 0.0
         self.requests = []
-        self.open = []  # launchers that are not closed
+        self.open = set()  # numbers of threads of the servers that run
         self._random = np.random.default_rng(seed)
 
     def clock(self):
@@ -33,12 +33,14 @@ class PlayedMachine:
         machine = self
 
         class Launcher(FakeLauncher):
-            def close(self):
-                machine.open.remove(self)
+            def launch(self, request):
+                machine.open.add(request.case.env.get("OMP_NUM_THREADS"))
+                return super().launch(request)
 
-        made = Launcher(self.answer)
-        self.open.append(made)
-        return made
+            def close(self):
+                machine.open.clear()
+
+        return Launcher(lambda request: self.answer(request))
 
     def answer(self, request):
         self.now += LAUNCH_S
@@ -61,8 +63,7 @@ def make_run(machine, *words, budget_s=600.0, suite=None, log=None, seed=None):
     """Begin a sweep on a played machine, whose clock must be that of ``time.monotonic``."""
     settings = make_settings(*words, suite=suite)
     log = Entries() if log is None else log
-    launcher = EnvironmentLauncher(machine.launcher)
-    return SweepRun(settings, launcher, log, budget_s=budget_s, seed=seed)
+    return SweepRun(settings, machine.launcher(), log, budget_s=budget_s, seed=seed)
 
 
 def run_sweep(machine, *words, on_launch=lambda count: None, **options):
