@@ -41,6 +41,7 @@ from ddp_perf.duel.sweep.halving import sweep_result
 from ddp_perf.selftest.trials import Slowing, finished, power_curve
 from ddp_perf.session.measure.experiment import Experiment, History, open_log
 from ddp_perf.session.measure.rounds import SessionCode, no_packages
+from ddp_perf.system.files import replace_file
 from ddp_perf.system.git import CodeState
 from tests.builders import (
     CPU_S,
@@ -198,7 +199,7 @@ def play_session(played: Play) -> object:
 
     def keep(result: Any) -> None:
         kept = sum(len(one.launches) for one in result.measurements.values())
-        (played.directory / "kept").write_text(str(kept), encoding="utf-8")
+        replace_file(played.directory / "kept", str(kept).encode())
 
     result = measure_suite(bench, cases=cases, on_partial=keep)
     return [(one.case_id, one.metric, one.verdict.outcome) for one in result.findings]
@@ -225,7 +226,7 @@ class Child:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             played = Play(directory)
             with endable(), mock.patch("time.monotonic", side_effect=lambda: played.now):
-                self._verdict.write_text(repr(POLICIES[policy](played)))
+                replace_file(self._verdict, repr(POLICIES[policy](played)).encode())
             os._exit(0)
 
     @property

@@ -13,13 +13,11 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
-    BudgetProgress,
     budget_seconds,
     print_result,
-    tell_resumed,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, endable, leased
+from ddp_perf.cli.measuring import AGAIN, endable, going_on, leased
 from ddp_perf.core.case import Case
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.find import CommitSearch
@@ -47,7 +45,6 @@ from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
 from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
-from ddp_perf.session.measure.experiment import Log
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
@@ -83,9 +80,7 @@ def bisect_environments(
             logs=cache_shelf("bisect", 0, os.environ).path,
             machine=f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}",
         )
-        stack.enter_context(contextlib.closing(run.log))
-        tell_resumed(run.log, "launch")
-        progress = stack.enter_context(BudgetProgress(budget_s))
+        progress = stack.enter_context(going_on(run.log, budget_s))
         try:
             run.run(
                 side_launcher,
@@ -213,8 +208,10 @@ class _Search:
         with contextlib.ExitStack() as stack:
             turns = stack.enter_context(leased(self._capacity, CommitTurns(self._line, opener)))
             turn = self._ends(turns)
-            log = stack.enter_context(contextlib.closing(self._open_log(turn)))
-            progress = stack.enter_context(BudgetProgress(budget_s))
+            tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
+            environment = describe_environment(self._capacity, tier, runtime, Path.cwd())
+            log = open_commit_log(self._line, self._case, environment)
+            progress = stack.enter_context(going_on(log, budget_s))
             search = CommitSearch(
                 self._line,
                 turns,
@@ -241,13 +238,3 @@ class _Search:
         runtime = turn.launcher.runtime(turn.case)
         check_runtime(turn.case.tier, runtime, self._capacity.machine)
         return turn
-
-    def _open_log(self, turn: CommitTurn) -> Log:
-        tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
-        log = open_commit_log(
-            self._line,
-            self._case,
-            describe_environment(self._capacity, tier, runtime, Path.cwd()),
-        )
-        tell_resumed(log, "launch")
-        return log

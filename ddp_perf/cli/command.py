@@ -31,7 +31,6 @@ from ddp_perf.render.units import (
     to_json,
 )
 from ddp_perf.session.measure.rounds import LaunchOutcome
-from ddp_perf.system.ledger import Ledger
 
 # Options that several commands share.
 
@@ -175,14 +174,6 @@ _EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 def write_line(line: str) -> None:
     """Write a line on stderr, so that stdout contains only the result."""
     typer.echo(f"ddp-perf: {line}", err=True)
-
-
-def tell_resumed(ledger: Ledger[Any], what: str) -> None:
-    """Write that a command goes on after the entries of an earlier run, or why it does not."""
-    if ledger.entries:
-        write_line(f"goes on after {counted(len(ledger.entries), what)} of {ledger.path}")
-    elif ledger.changed:
-        write_line(f"begins anew, since conditions have changed: {', '.join(ledger.changed)}")
 
 
 class BudgetProgress:

@@ -14,14 +14,12 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
     AsJson,
-    BudgetProgress,
     budget_seconds,
     describe_progress,
     show,
-    tell_resumed,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, check_writable, endable
+from ddp_perf.cli.measuring import AGAIN, check_writable, endable, going_on
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
@@ -162,10 +160,9 @@ def _run(
     """Run the duel. What an interrupt leaves of it is where the same command goes on."""
     with contextlib.ExitStack() as stack:
         first, second = stack.enter_context(open_sides(a, b, capacity, on_wait=write_line))
-        log = stack.enter_context(contextlib.closing(open_duel_log(request, a, b, capacity)))
+        log = open_duel_log(request, a, b, capacity)
         stack.callback(finished.write)
-        tell_resumed(log, "launch")
-        progress = stack.enter_context(BudgetProgress(request.budget_s))
+        progress = stack.enter_context(going_on(log, request.budget_s))
 
         def note(duel: Duel) -> None:
             finished.keep(duel)

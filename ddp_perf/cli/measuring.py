@@ -10,8 +10,10 @@ from typing import NoReturn, TypeVar
 
 import typer
 
-from ddp_perf.cli.command import write_line
+from ddp_perf.cli.command import BudgetProgress, write_line
 from ddp_perf.errors import ExitCode, ResultsError
+from ddp_perf.render.units import counted
+from ddp_perf.session.measure.experiment import Log
 from ddp_perf.session.measure.machine import Closable, open_machine
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.host.termination import sigterm_calls
@@ -75,3 +77,18 @@ def check_writable(*directories: Path) -> None:
 def leased(capacity: Capacity, launcher: LauncherT) -> contextlib.AbstractContextManager[LauncherT]:
     """Return the machine with its launcher, which is closed at the end. Raises LeaseError."""
     return open_machine(capacity, launcher, on_wait=write_line)
+
+
+@contextlib.contextmanager
+def going_on(log: Log, budget_s: float) -> Iterator[BudgetProgress]:
+    """Yield the progress of an experiment, whose time begins, and close its log at the end.
+
+    It says that the experiment goes on after the launches of an earlier run, or why it does not.
+    """
+    with contextlib.closing(log):
+        if log.entries:
+            write_line(f"goes on after {counted(len(log.entries), 'launch')} of {log.path}")
+        elif log.changed:
+            write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
+        with BudgetProgress(budget_s) as progress:
+            yield progress

@@ -12,12 +12,11 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
-    BudgetProgress,
     budget_seconds,
     show,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, endable, leased
+from ddp_perf.cli.measuring import AGAIN, endable, going_on, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
@@ -103,10 +102,9 @@ def selftest(
     log: Log | None = None
     with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
         launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
-        progress = stack.enter_context(BudgetProgress(budget_s))
         environment = _environment(launcher, request.case, capacity)
         log = open_launches(output / "launches.jsonl", request.case, environment)
-        stack.enter_context(contextlib.closing(log))
+        progress = stack.enter_context(going_on(log, budget_s))
         failure = run_selftest(
             request, log, launcher, until=progress.until, on_launch=progress.launched
         )

@@ -12,13 +12,11 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
-    BudgetProgress,
     budget_seconds,
     print_result,
-    tell_resumed,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, Ending, check_writable, endable, leased
+from ddp_perf.cli.measuring import AGAIN, Ending, check_writable, endable, going_on, leased
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
@@ -128,9 +126,7 @@ def _measure(
         tier, runtime = settings.base.tier, launcher.runtime(settings.base)
         check_runtime(tier, runtime, capacity.machine)
         log = open_sweep_log(settings, describe_environment(capacity, tier, runtime, Path.cwd()))
-        stack.enter_context(contextlib.closing(log))
-        tell_resumed(log, "launch")
-        progress = stack.enter_context(BudgetProgress(budget_s))
+        progress = stack.enter_context(going_on(log, budget_s))
         paths = (str(Path.cwd()),)
         run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)
         failure = run.run(on_launch=progress.launched)
