@@ -7,6 +7,7 @@ first, and what slows the machine down for minutes slows all of them down.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import random
@@ -147,7 +148,9 @@ class Experiment:
         while (block := policy.next(self.log.entries)) is not None:
             if until < math.inf and time.monotonic() + self._expected_s(block) > until:
                 return
-            self._renew_servers(block, until)
+            if self._launches_a_server is not None and len(block.arms) > 1:
+                self._renew_servers(block, self._launches_a_server, until - time.monotonic())
+                self._start_servers(block)
             for turn, arm in enumerate(self._in_random_order(block)):
                 launch = self._launched(arm, block, turn)
                 self.log.append(launch)
@@ -168,29 +171,30 @@ class Experiment:
         order = random.Random(f"{self._seed} {block.phase} {block.number} {case_id}")
         return order.sample(block.arms, len(block.arms))
 
-    def _renew_servers(self, block: Block, until: float) -> None:
+    def _renew_servers(self, block: Block, most: int, left_s: float) -> None:
         """End the servers from which an arm of the block was launched often enough."""
-        most, arms = self._launches_a_server, len(block.arms)
-        left_s = until - time.monotonic()
-        if most is None or arms < 2 or arms * self._start_s > _OF_START * left_s:
+        if len(block.arms) * self._start_s > _OF_START * left_s:
             return
         for arm in block.arms:
             if self._of_server[_key(arm)] >= most:
                 arm.launcher.close()
-                of_it = [key for key in self._of_server if key[0] == id(arm.launcher)]
-                for key in of_it:
+                for key in [key for key in self._of_server if key[0] == id(arm.launcher)]:
                     del self._of_server[key]
+
+    def _start_servers(self, block: Block) -> None:
+        """Start what does not run, so that no start is in a launch's time or within a block."""
+        for arm in block.arms:
+            if not self._of_server[_key(arm)]:
+                begin = time.monotonic()
+                with contextlib.suppress(LaunchError):  # the launch raises it again
+                    arm.launcher.runtime(arm.request.case)
+                self._start_s = max(self._start_s, time.monotonic() - begin)
+            self._of_server[_key(arm)] += 1
 
     def _launched(self, arm: Arm, block: Block, turn: int) -> LoggedLaunch:
         request = replace(arm.request, round=block.number)
         started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
         try:
-            if self._launches_a_server is not None and len(block.arms) > 1:
-                if not self._of_server[_key(arm)]:  # a server does not start in a launch's time
-                    arm.launcher.runtime(request.case)
-                    now = time.monotonic()
-                    self._start_s, begin = max(self._start_s, now - begin), now
-                self._of_server[_key(arm)] += 1
             outcome = arm.launcher.launch(request)
         except LaunchError as error:
             if not self._may_not_start:

@@ -57,6 +57,7 @@ class Hybrids:
                 return super().runtime(case)
 
             def launch(self, request):
+                self.runtime()
                 hybrids.running.add(self)
                 return super().launch(request)
 
@@ -240,7 +241,7 @@ def test_probes_of_a_tree_or_an_environment_that_changed_are_made_anew(tmp_path,
 
     first = opened()
     assert (opened().path, opened().changed) == (first.path, [])
-    for changed, what in ((workload, "sources of the project"), (package, "packages of good")):
+    for changed, what in ((workload, "sources of A"), (package, "packages of A")):
         changed.write_text("A = 22\n", "utf-8")
         again = opened()
         assert again.earlier == 0
