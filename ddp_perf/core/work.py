@@ -61,7 +61,9 @@ class OperationCount(msgspec.Struct, frozen=True, kw_only=True, order=True):
     flops: int = 0  # by torch's formulas: matrix products, convolutions, attention
 
 
-class CollectiveCount(msgspec.Struct, frozen=True, kw_only=True):
+class CollectiveCount(
+    msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True
+):
     """A collective that the step issues, in the order of issue."""
 
     phase: Phase
@@ -74,7 +76,9 @@ class CollectiveCount(msgspec.Struct, frozen=True, kw_only=True):
     site: int
 
 
-class MemoryCount(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryCount(
+    msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True
+):
     """The memory of a step by counting storages. Unlike the resident set it is exact."""
 
     allocations: int
@@ -83,10 +87,13 @@ class MemoryCount(msgspec.Struct, frozen=True, kw_only=True):
     saved: int  # bytes
     peak: int  # bytes above those before the step
     kept: int  # bytes more after the step than before it: 0, unless something leaks
-    held: int = 0  # bytes that the step before left there: gradients, and what the code keeps
+    held: int  # bytes that the step before left there: gradients, and what the code keeps
 
 
-class KeptMemory(msgspec.Struct, frozen=True, kw_only=True):
+NO_MEMORY = MemoryCount(**dict.fromkeys(MemoryCount.__struct_fields__, 0))
+
+
+class KeptMemory(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """Memory that a site allocated in a step and that is still there after it."""
 
     site: int
@@ -116,13 +123,13 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of one settled step of one rank."""
+    """The counts of one settled step of one rank, or its structure alone, as a session has it."""
 
     structure: Structure
-    sites: tuple[Site, ...]
-    operations: tuple[OperationCount, ...]  # sorted
+    sites: tuple[Site, ...] = ()
+    operations: tuple[OperationCount, ...] = ()  # sorted
     collectives: tuple[CollectiveCount, ...] = ()
-    memory: MemoryCount
+    memory: MemoryCount = NO_MEMORY
     kept: tuple[KeptMemory, ...] = ()
     held: tuple[KeptMemory, ...] = ()
     calls: tuple[CallCount, ...] = ()  # of each function, by its definition; sorted

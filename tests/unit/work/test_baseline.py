@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.work.baseline import StoredWork, WorkBaseline, canonical, merge_work, torch_minor
+from ddp_perf.baselines.save import Saving
+from ddp_perf.baselines.work import StoredWork, WorkBaseline, canonical, torch_minor
+from ddp_perf.work.session import merge_work
 from ddp_perf.work.values import CountedCase
 from tests.builders import make_cases
 from tests.works import make_site, make_work
@@ -22,9 +24,11 @@ def holding(*cases, step=USUAL):
 
 
 def merged(baseline, *counted, mode="missing", reason=None):
-    cases = [CountedCase(case=case, work=work) for case, work in counted]
-    options = {"date": "2026-01-02", "commit": "abc", "reason": reason}
-    return merge_work(baseline, cases, mode=mode, **options)
+    saving = Saving(mode=mode, reason=reason)
+    for case, work in counted:
+        one = CountedCase(case=case, work=work)
+        baseline = merge_work(baseline, one, saving, date="2026-01-02", commit="abc")
+    return baseline
 
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
@@ -71,7 +75,7 @@ def test_accepted_options_are_replaced_and_logged():
 
 def test_a_case_that_could_not_be_counted_is_left_alone():
     failed = CountedCase(case=TWO, failure="exited with code 3")
-    assert merge_work(holding(TWO), [failed], mode="accept", date="d") == holding(TWO)
+    assert merge_work(holding(TWO), failed, Saving(mode="accept"), date="d") == holding(TWO)
 
 
 def test_other_cases_of_the_same_options_are_stored_once():
