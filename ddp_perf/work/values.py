@@ -203,6 +203,17 @@ def total(by_site: BySite) -> Amount:
     return sum(by_site.values(), _NOTHING)
 
 
+def amount_of(operation: OperationCount) -> Amount:
+    """Return the number of an operation, its bytes and its FLOPs."""
+    moved = operation.read + operation.written
+    return Amount(operation.count, moved, operation.flops)
+
+
+def total_of(work: StepWork) -> Amount:
+    """Return the amount over all operations of a step."""
+    return sum(map(amount_of, work.operations), _NOTHING)
+
+
 def changed_places(before: BySite, after: BySite, change: Amount) -> tuple[Place, ...]:
     """Return the sites whose amount changed in the direction of ``change``, the most first."""
     deltas = {
@@ -265,8 +276,7 @@ def _all(work: StepWork, sites: Sequence[Site]) -> dict[Site, Amount]:
 
 def _amounts(work: StepWork) -> Iterator[tuple[int, Amount]]:
     for operation in work.operations:
-        moved = operation.read + operation.written
-        yield operation.site, Amount(operation.count, moved, operation.flops)
+        yield operation.site, amount_of(operation)
     for collective in work.collectives:
         yield collective.site, Amount(1, collective.bytes)
     for kept in work.kept:
