@@ -9,8 +9,6 @@ from typing import Any
 
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.work import (
-    HOST_READS,
-    PHASES,
     Compilation,
     GraphBreak,
     KeptMemory,
@@ -32,6 +30,7 @@ from ddp_perf.work.values import (
     changed_places,
     is_host_read,
     match_sites,
+    moved_keys,
     total,
     total_of,
 )
@@ -52,7 +51,7 @@ def operation_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> Iter
     before, after = _table(old, sites.old), _table(new, sites.new)
     keys = sorted(before.keys() | after.keys())
     deltas = {key: delta for key in keys if (delta := _amount(after, key) - _amount(before, key))}
-    for was, now in _moved(deltas):
+    for was, now in moved_keys(deltas):
         yield _change(now, before, after, deltas.pop(now), moved_from=was[0])
         del deltas[was]
     for was, now in _converted(deltas):
@@ -70,29 +69,6 @@ def _table(work: StepWork, sites: tuple[Site, ...]) -> _Table:
 
 def _amount(table: _Table, key: _Key) -> Amount:
     return total(table.get(key, {}))
-
-
-def _moved(deltas: Mapping[_Key, Amount]) -> list[tuple[_Key, _Key]]:
-    """Return the keys between which the same amount moved: from, to.
-
-    Reads of an optimizer are on the host, and those of other phases are not: none moves.
-    """
-    found: list[tuple[_Key, _Key]] = []
-    movable = [key for key in deltas if key[0] != "optimizer" or key[1] not in HOST_READS]
-    for _, group in itertools.groupby(sorted(movable, key=_without_phase), key=_without_phase):
-        keys = sorted(group, key=lambda key: PHASES.index(key[0]))
-        fewer = [key for key in keys if deltas[key].count < 0]
-        more = [key for key in keys if deltas[key].count > 0]
-        for was in fewer:
-            now = next((key for key in more if deltas[key] == -deltas[was]), None)
-            if now is not None:
-                more.remove(now)
-                found.append((was, now))
-    return found
-
-
-def _without_phase(key: _Key) -> tuple[str, str]:
-    return key[1], key[2]
 
 
 def _converted(deltas: Mapping[_Key, Amount]) -> list[tuple[_Key, _Key]]:
