@@ -205,7 +205,7 @@ def work_to_file(baseline: WorkBaseline) -> FileWorkBaseline:
     numbers: dict[bytes, int] = {}
     steps: list[StepWork] = []
     cases: dict[str, FileWorkCase] = {}
-    shared = _shared_options([stored.options for stored in baseline.cases.values()])
+    shared = _shared_options(stored.options for stored in baseline.cases.values())
     for case_id, stored in sorted(baseline.cases.items()):
         step = canonical(stored.step)
         number = numbers.setdefault(msgspec.json.encode(step, order="sorted"), len(steps))
@@ -286,18 +286,10 @@ def work_schema() -> dict[str, Any]:
     return msgspec.json.schema(FileWorkBaseline)
 
 
-def _shared_options(each: Sequence[Mapping[str, Scalar]]) -> dict[str, Scalar]:
+def _shared_options(each: Iterable[Mapping[str, Scalar]]) -> dict[str, Scalar]:
     """Return the options that all cases have alike. 1 and True are not alike."""
-    first = each[0] if each else {}
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in one and _is_same(one[name], value) for one in each)
-    }
-
-
-def _is_same(one: Scalar, other: Scalar) -> bool:
-    return type(one) is type(other) and one == other
+    typed = [{(name, type(value), value) for name, value in one.items()} for one in each]
+    return {name: value for name, _, value in set.intersection(*typed)} if typed else {}
 
 
 def _file_work(

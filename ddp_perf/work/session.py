@@ -379,8 +379,7 @@ class WorkSession:
         counted = self._compared(case, torch)
         if isinstance(counted, LaunchFailure):
             return counted
-        saved = self._save(counted, self._store.load(case.suite, torch), torch)
-        return msgspec.structs.replace(counted, saved=saved)
+        return msgspec.structs.replace(counted, saved=self._save(counted, torch))
 
     def _compared(self, case: Case, torch: str) -> CountedCase | LaunchFailure:
         stored = self._store.load_nearest_first(case.suite, torch)
@@ -396,14 +395,15 @@ class WorkSession:
             suite_file=file,
             package_differs=package_directory() == self._root.absolute(),
         )
-        entries = (baseline.of(case) for baseline in stored)
-        before = next((entry.step for entry in entries if entry is not None), None)
+        found = comparison_of(case, stored, torch)
+        before = None if found is None else found[1].step
         return CountedCase(case=case, work=work, stored=before, verdict=verdict)
 
-    def _save(self, counted: CountedCase, before: WorkBaseline, torch: str) -> str | None:
+    def _save(self, counted: CountedCase, torch: str) -> str | None:
         """Store the counts if they are to be, and return the file that has them from now on."""
         if self._saving is None:
             return None
+        suite = counted.case.suite
         merge = functools.partial(
             merge_work,
             counted=counted,
@@ -411,10 +411,11 @@ class WorkSession:
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             commit=current_commit(self._root),
         )
+        before = self._store.load(suite, torch)
         if merge(before) == before:
             return None
-        self._store.update(counted.case.suite, torch, merge)
-        return str(self._store.path(counted.case.suite, torch))
+        self._store.update(suite, torch, merge)
+        return str(self._store.path(suite, torch))
 
 
 def merge_work(

@@ -1,4 +1,4 @@
-"""The files of the work gate: lossless, small, easy to review, and read strictly."""
+"""The files of structures and counts: lossless, small, easy to review, and read strictly."""
 
 from __future__ import annotations
 
@@ -18,18 +18,14 @@ from ddp_perf.baselines.work import (
     WorkBaseline,
     WorkStore,
     canonical,
+    torch_minor,
     work_from_file,
     work_schema,
     work_to_file,
 )
 from ddp_perf.baselines.writing import format_json
 from ddp_perf.errors import BaselineError
-from tests.builders import (
-    make_case,
-    make_cases,
-    make_stored_structure,
-    make_structure,
-)
+from tests.builders import make_case, make_cases, make_stored_structure, make_structure
 from tests.works import make_collective, make_site, make_step_work, make_work, step_works
 
 TORCH = "2.13.0+cpu"
@@ -201,3 +197,26 @@ def test_the_cases_of_a_suite_share_their_options():
     assert file.options["model.hidden_dim"] == 32
     assert all("model.hidden_dim" not in case.options for case in file.cases.values())
     assert work_from_file(file) == baseline
+
+
+def test_two_ranks_do_not_stand_for_four():
+    """They would for DDP, but a user's model may do what it likes; counting four costs as much."""
+    two, four = make_cases(world_sizes=[2, 4])
+    stored = {two.id: StoredWork(options=two.work(), step=USUAL)}
+    assert WorkBaseline(suite="quick", torch="2.13", cases=stored).of(four) is None
+
+
+def test_stored_sites_are_sorted_and_only_those_that_are_used():
+    late, early, unused = make_site(10, file="b.py"), make_site(10, file="a.py"), make_site(1)
+    work = make_work((late, {}), (early, {"count": 2}))
+    found = canonical(msgspec.structs.replace(work, sites=(*work.sites, unused)))
+    assert found.sites == (early, late)
+    assert [(one.site, one.count) for one in found.operations] == [(0, 2), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [("2.13.0", "2.13"), ("2.13.1+cu130", "2.13"), ("2.14.0a0+gitabc.d", "2.14"), ("2.13", "2.13")],
+)
+def test_the_minor_version_of_torch(version, minor):
+    assert torch_minor(version) == minor

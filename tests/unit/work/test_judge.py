@@ -13,14 +13,7 @@ from ddp_perf.core.work import NO_MEMORY, PHASES, CallCount, Compilation
 from ddp_perf.work.changes import grows, shrinks, work_changes
 from ddp_perf.work.session import comparison_of, judge_work
 from tests.builders import make_case, make_cases, make_structure
-from tests.works import (
-    SITE,
-    make_collective,
-    make_operation,
-    make_site,
-    make_work,
-    step_works,
-)
+from tests.works import SITE, make_collective, make_operation, make_site, make_work, step_works
 
 CASE = make_case()
 MM = (SITE, {"name": "aten.mm", "count": 2, "read": 100, "flops": 1000})
