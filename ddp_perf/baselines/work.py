@@ -36,6 +36,7 @@ from ddp_perf.system.files import VersionedJson
 
 _Placed = CallCount | CollectiveCount | GraphBreak | KeptMemory | OperationCount
 _Count = TypeVar("_Count", bound=_Placed)
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class StoredWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +141,8 @@ _Works = Annotated[str, Meta(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", description=
 _OperationRow = tuple[Phase, str, str, _Works, int, int, int, int]
 _CountRow = tuple[_Works, int]  # calls of a function or by a line, or bytes that are kept
 _NodeRow = tuple[str, _Works, int]  # nodes of the autograd graph, by name
+_CollectiveRow = tuple[Phase, str, str, int, int | None, bool, int, int]  # a CollectiveCount
+_MemoryRow = tuple[int, int, int, int, int, int, int]  # a MemoryCount
 
 # The tables of a site. A row is a count of this type whose site is replaced by its works.
 _TABLES: dict[str, type[OperationCount | CallCount | KeptMemory]] = {
@@ -175,7 +178,7 @@ class FileWork(_Part, frozen=True, kw_only=True):
     buckets: tuple[int, ...] = ()
     structure: tuple[Collective, ...] | None = None  # None: as collectives
     collectives: int | None = None  # number of a list of the file's; None: there are none
-    memory: MemoryCount | None = None  # None: of a structure alone
+    memory: _MemoryRow | None = None  # None: of a structure alone
     compilation: Compilation | None = None
     computed: bool = False
 
@@ -194,7 +197,7 @@ class FileWorkBaseline(_Part, frozen=True, kw_only=True):
     options: dict[str, Scalar] = {}  # of all cases
     cases: dict[str, FileWorkCase] = {}
     works: tuple[FileWork, ...] = ()
-    collectives: tuple[tuple[CollectiveCount, ...], ...] = ()  # each in the order of issue
+    collectives: tuple[tuple[_CollectiveRow, ...], ...] = ()  # each in the order of issue
     sites: tuple[FileSite, ...] = ()
     autograd: tuple[_NodeRow, ...] = ()
     accepted: tuple[AcceptedWork, ...] = ()
@@ -231,7 +234,7 @@ def work_to_file(baseline: WorkBaseline) -> FileWorkBaseline:
         options=shared,
         cases=cases,
         works=tuple(_file_work(one, lists, counted=baseline.torch is not None) for one in works),
-        collectives=tuple(lists),
+        collectives=tuple(tuple(map(_row, issued)) for issued in lists),
         sites=tuple(
             FileSite(**msgspec.structs.asdict(site), **tables[at]) for at, site in enumerate(sites)
         ),
@@ -258,25 +261,27 @@ def work_problems(stored: FileWorkBaseline) -> Iterator[str]:
     for case_id, case in stored.cases.items():
         if not 0 <= case.work < works:
             yield f"cases.{case_id}.work: there is no work {case.work}"
-    placed: list[tuple[str, Sequence[_Placed]]] = [
-        (f"collectives[{number}]", issued) for number, issued in enumerate(stored.collectives)
+    placed = [
+        (f"collectives[{number}]", [row[-1] for row in rows])
+        for number, rows in enumerate(stored.collectives)
     ]
     for number, work in enumerate(stored.works):
         if work.collectives is not None and not 0 <= work.collectives < len(stored.collectives):
             yield f"works[{number}].collectives: there is no list {work.collectives}"
         if work.memory is None and stored.torch is not None:
             yield f"works[{number}].memory: missing"
-        placed += [(f"works[{number}]", breaks) for breaks in _breaks(work.compilation)]
-    for where, counts in placed:
-        for one in counts:
-            if not 0 <= one.site < sites:
-                yield f"{where}: there is no site {one.site}"
-    rows = [("autograd", works_of) for _, works_of, _ in stored.autograd]
+        breaks = itertools.chain(*_breaks(work.compilation))
+        placed.append((f"works[{number}]", [one.site for one in breaks]))
+    for where, places in placed:
+        for at in places:
+            if not 0 <= at < sites:
+                yield f"{where}: there is no site {at}"
+    found = [("autograd", works_of) for _, works_of, _ in stored.autograd]
     for number, site in enumerate(stored.sites):
         for field in _TABLES:
             where, place = f"sites[{number}].{field}", _place(field)
-            rows += [(where, row[place]) for row in getattr(site, field)]
-    for where, text in rows:
+            found += [(where, row[place]) for row in getattr(site, field)]
+    for where, text in found:
         if max(numbers_of(text)) >= works:
             yield f"{where}: there is no work {max(numbers_of(text))}"
 
@@ -302,7 +307,7 @@ def _file_work(
         buckets=work.structure.buckets,
         structure=None if structure == _of_structure(work.collectives) else structure,
         collectives=lists.index(work.collectives) if work.collectives else None,
-        memory=work.memory if counted else None,
+        memory=_row(work.memory) if counted else None,
         compilation=work.compilation,
         computed=work.computed,
     )
@@ -363,7 +368,8 @@ def numbers_of(text: str) -> frozenset[int]:
 def _step(stored: FileWorkBaseline, number: int) -> StepWork:
     """Return a work from the file's tables."""
     work = stored.works[number]
-    issued = () if work.collectives is None else stored.collectives[work.collectives]
+    rows = () if work.collectives is None else stored.collectives[work.collectives]
+    issued = tuple(_of_row(CollectiveCount, row) for row in rows)
     sites = stored.sites
     tables: dict[str, Any] = {of: tuple(_counts(of, sites, number)) for of in _TABLES}
     return canonical(
@@ -376,7 +382,7 @@ def _step(stored: FileWorkBaseline, number: int) -> StepWork:
             ),
             sites=tuple(_site(site) for site in sites),
             collectives=issued,
-            memory=work.memory or NO_MEMORY,
+            memory=_of_row(MemoryCount, work.memory) if work.memory else NO_MEMORY,
             autograd_nodes={
                 name: count for name, works, count in stored.autograd if number in numbers_of(works)
             },
@@ -393,8 +399,15 @@ def _counts(field: str, sites: Sequence[FileSite], number: int) -> Iterator[_Pla
     for at, site in enumerate(sites):
         for row in getattr(site, field):
             if number in numbers_of(row[place]):
-                values = (*row[:place], at, *row[place + 1 :])
-                yield kind(**dict(zip(kind.__struct_fields__, values, strict=True)))
+                yield _of_row(kind, (*row[:place], at, *row[place + 1 :]))
+
+
+def _row(one: msgspec.Struct) -> Any:
+    return msgspec.structs.astuple(one)
+
+
+def _of_row(kind: type[_Struct], row: Sequence[Any]) -> _Struct:
+    return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
 def _site(site: FileSite) -> Site:

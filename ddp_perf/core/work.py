@@ -61,9 +61,7 @@ class OperationCount(msgspec.Struct, frozen=True, kw_only=True, order=True):
     flops: int = 0  # by torch's formulas: matrix products, convolutions, attention
 
 
-class CollectiveCount(
-    msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True
-):
+class CollectiveCount(msgspec.Struct, frozen=True, kw_only=True):
     """A collective that the step issues, in the order of issue."""
 
     phase: Phase
@@ -76,9 +74,7 @@ class CollectiveCount(
     site: int
 
 
-class MemoryCount(
-    msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True
-):
+class MemoryCount(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of a step by counting storages. Unlike the resident set it is exact."""
 
     allocations: int
@@ -87,7 +83,7 @@ class MemoryCount(
     saved: int  # bytes
     peak: int  # bytes above those before the step
     kept: int  # bytes more after the step than before it: 0, unless something leaks
-    held: int  # bytes that the step before left there: gradients, and what the code keeps
+    held: int = 0  # bytes that the step before left there: gradients, and what the code keeps
 
 
 NO_MEMORY = MemoryCount(**dict.fromkeys(MemoryCount.__struct_fields__, 0))
