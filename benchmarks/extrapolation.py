@@ -110,7 +110,7 @@ def inside_text(points: Sequence[HeldOut]) -> str:
 def published() -> Iterator[ScalingCurve]:
     """Return every published curve that has points beyond the fitted ones."""
     store = BaselineStore(BASELINES)
-    structures = store.structures_by_case()
+    structures = store.work.structures_by_case()
     for path in sorted(BASELINES.glob("*.json")):
         for table in store.load(path.stem).published:
             for series in published_series(table, structures):

@@ -21,16 +21,13 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.baselines.save import determining_work, known_structure
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import StoredWork, WorkStore, canonical
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
-from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.work.baseline import StoredWork, canonical
-from ddp_perf.work.store import WorkStore
 
 ROOT = Path(__file__).parents[1]
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -76,22 +73,22 @@ def _stale(path: Path, *, check: bool) -> list[Path]:
     stating = _stating(own, _other_sizes(path, own))
     counted = _counted([*own, *(case for case in stating if case not in own)])
     structures = {
-        case.id: CaseStructure(work=case.work(), structure=counted[case.id].structure)
+        case.id: StoredWork(
+            options=case.work(), step=StepWork(structure=counted[case.id].structure)
+        )
         for case in stating
     }
     _prove(own, structures, counted)
     works = {
         case.id: StoredWork(options=case.work(), step=canonical(counted[case.id])) for case in own
     }
-    stale = []
-    store, work_store = BaselineStore(ROOT / "baselines"), WorkStore(ROOT / "baselines")
-    if structures != store.load_structures(suite):
-        stale.append(store.structure_path(suite).relative_to(ROOT))
-    if works != work_store.load(suite, torch).cases:
-        stale.append(work_store.path(suite, torch).relative_to(ROOT))
-    if not check:
-        store.update_structures(suite, lambda _: structures)
-        work_store.update(suite, torch, lambda old: msgspec.structs.replace(old, cases=works))
+    stale, store = [], WorkStore(ROOT / "baselines")
+    for version, cases in ((None, structures), (torch, works)):
+        if cases != store.load(suite, version).cases:
+            stale.append(store.path(suite, version).relative_to(ROOT))
+        if not check:
+            change = functools.partial(msgspec.structs.replace, cases=cases)
+            store.update(suite, version, change)
     return stale
 
 
@@ -117,7 +114,7 @@ def _stating(own: Sequence[Case], others: Sequence[Case]) -> list[Case]:
 
 
 def _prove(
-    own: Sequence[Case], structures: Mapping[str, CaseStructure], counted: Mapping[str, StepWork]
+    own: Sequence[Case], structures: Mapping[str, StoredWork], counted: Mapping[str, StepWork]
 ) -> None:
     """Exit if a structure that the file leaves out is not the one that it determines."""
     for case in own:

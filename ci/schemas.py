@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.baselines.store import baseline_schema, structure_schema
+from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.baselines.work import work_schema
 from ddp_perf.config.loading import suite_schema
 from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.environments.run import EnvironmentSearch
@@ -21,13 +22,11 @@ from ddp_perf.report.terminal.judged_series import SeriesFile
 from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
 from ddp_perf.traces.chrome import TraceAnalysis
-from ddp_perf.work.store import work_schema
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
-    "baselines/schema/structure.schema.json": structure_schema,
     "baselines/schema/work.schema.json": work_schema,
     "docs/advise.schema.json": functools.partial(msgspec.json.schema, AdviceFile),
     "docs/bisect.schema.json": functools.partial(msgspec.json.schema, BisectResult),

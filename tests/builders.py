@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.baselines.work import StoredWork
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import CollectivesSuite, ScriptSuite, Suite
 from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
@@ -33,6 +34,7 @@ from ddp_perf.core.launch import (
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.work import StepWork
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.session.result import SuiteResult
@@ -158,6 +160,11 @@ def make_structure(**changes: Any) -> Structure:
         "collectives": (Collective(kind="all_reduce", dtype="float32", bytes=3232),),
     }
     return Structure(**{**fields, **changes})
+
+
+def make_stored_structure(case: Case, structure: Structure | None = None) -> StoredWork:
+    step = StepWork(structure=structure or make_structure())
+    return StoredWork(options=case.work(), step=step)
 
 
 def make_placement(rank: int = 0, **changes: Any) -> Placement:

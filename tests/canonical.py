@@ -15,7 +15,7 @@ import msgspec
 
 from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import Baseline, CaseStructure
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import Measurement
@@ -40,7 +40,7 @@ from tests.builders import (
     make_measurement,
     make_probe,
     make_result,
-    make_structure,
+    make_stored_structure,
     make_utilisation,
     with_conditions,
 )
@@ -97,9 +97,7 @@ def judged(
         **changes,
     )
     structures = {
-        case.id: CaseStructure(work=case.work(), structure=make_structure())
-        for case in CASES
-        if case.id in baseline.cases
+        case.id: make_stored_structure(case) for case in CASES if case.id in baseline.cases
     }
     result = judge_again(result, baseline, baseline_path=PATH, structures=structures)
     why = explain_slower_cases(result, baseline)

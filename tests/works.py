@@ -27,7 +27,6 @@ SITE = Site(
     line=42,
     module="layers.*",
 )
-NO_MEMORY = MemoryCount(allocations=0, allocated=0, saved_tensors=0, saved=0, peak=0, kept=0)
 
 
 def make_operation(**changes: Any) -> OperationCount:
@@ -40,8 +39,6 @@ def make_step_work(**changes: Any) -> StepWork:
     fields: dict[str, Any] = {
         "structure": make_structure(),
         "sites": (SITE,),
-        "operations": (),
-        "memory": NO_MEMORY,
     }
     return StepWork(**{**fields, **changes})
 

@@ -10,13 +10,13 @@ from typing import Literal, get_args
 
 import msgspec
 
+from ddp_perf.baselines.work import StoredWork, WorkBaseline, of_same_options, torch_minor
 from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     TYPICAL_STEP,
     Acknowledgement,
     Baseline,
     CaseBaseline,
-    CaseStructure,
     MetricHistory,
     Rebaseline,
     Session,
@@ -30,6 +30,7 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
 from ddp_perf.core.subject import MODELS
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.work import StepWork
 from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
@@ -392,7 +393,7 @@ def _counts_alike(old: CaseBaseline, new: NewSession) -> bool:
 
 def is_counted_alike(one: str | None, other: str) -> bool:
     """Return whether two versions of torch count FLOPs alike: the same minor version does."""
-    return one is not None and one.split(".")[:2] == other.split(".")[:2]
+    return one is not None and torch_minor(one) == torch_minor(other)
 
 
 def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
@@ -456,25 +457,22 @@ def _medians(session: Session) -> dict[str, float]:
 _DATA = frozenset({"batch_size", "global_batch", "data"})
 
 
-def known_structure(case: Case, shared: Mapping[str, CaseStructure]) -> Structure | None:
+def known_structure(case: Case, shared: Mapping[str, StoredWork]) -> Structure | None:
     """Return the structure that the suite's file states for a case, or None.
 
     The entry of the same work decides; else one of the work that determines the structure, the same
     batch first, then the smallest number of ranks.
     """
-    work = case.work()
-    own_entry = [shared[case.id]] if case.id in shared else []
-    for stored in [*own_entry, *shared.values()]:
-        if stored.work == work:
-            return stored.structure
-    determining, batch = determining_work(work), work_without(work, RANKS)
-    alike = [stored for stored in shared.values() if determining_work(stored.work) == determining]
+    if (same := of_same_options(case, shared)) is not None:
+        return same.step.structure
+    determining, batch = determining_work(case.work()), work_without(case.work(), RANKS)
+    alike = [one for one in shared.values() if determining_work(one.options) == determining]
     nearest = min(
         alike,
-        key=lambda stored: (work_without(stored.work, RANKS) != batch, stored.work["world_size"]),
+        key=lambda one: (work_without(one.options, RANKS) != batch, one.options["world_size"]),
         default=None,
     )
-    return nearest.structure if nearest is not None else None
+    return nearest.step.structure if nearest is not None else None
 
 
 def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -496,10 +494,10 @@ def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return work_without(work, irrelevant)
 
 
-def other_sizes(case: Case, shared: Mapping[str, CaseStructure]) -> list[int]:
+def other_sizes(case: Case, shared: Mapping[str, StoredWork]) -> list[int]:
     """Return the other numbers of ranks of which the structure of the same work is stored."""
     work = work_without(determining_work(case.work()), RANKS)
-    stored_works = [stored.work for stored in shared.values()]
+    stored_works = [stored.options for stored in shared.values()]
     alike = [one for one in stored_works if work_without(determining_work(one), RANKS) == work]
     return sorted({int(one["world_size"]) for one in alike} - {case.world_size})
 
@@ -510,29 +508,25 @@ def own_structure(case: Case, stored: CaseBaseline | None) -> Structure | None:
 
 
 def merge_structures(
-    shared: Mapping[str, CaseStructure],
-    sessions: Sequence[NewSession],
-    baseline: Baseline,
-    *,
-    mode: SaveMode,
-) -> dict[str, CaseStructure]:
+    stored: WorkBaseline, sessions: Sequence[NewSession], baseline: Baseline, *, mode: SaveMode
+) -> WorkBaseline:
     """Return the structures of the suite's file, with those of the sessions that ``mode`` stores.
 
     ``missing`` and ``append`` store what the file does not state yet, and ``accept`` what differs.
     ``baseline`` is this machine's, before the session.
     """
-    merged = dict(shared)
+    merged = dict(stored.cases)
     for new in sorted(sessions, key=lambda new: new.case.world_size):
         case, structure = new.case, new.structure
         if structure is None or known_structure(case, merged) == structure:
             continue
-        if mode == "accept" or _is_missing(case, structure, shared, baseline):
-            merged[case.id] = CaseStructure(work=case.work(), structure=structure)
-    return merged
+        if mode == "accept" or _is_missing(case, structure, stored.cases, baseline):
+            merged[case.id] = StoredWork(options=case.work(), step=StepWork(structure=structure))
+    return msgspec.structs.replace(stored, cases=merged)
 
 
 def _is_missing(
-    case: Case, structure: Structure, shared: Mapping[str, CaseStructure], baseline: Baseline
+    case: Case, structure: Structure, shared: Mapping[str, StoredWork], baseline: Baseline
 ) -> bool:
     """Return whether the file states nothing, and this machine's sessions nothing else."""
     if case.id in shared or known_structure(case, shared) is not None:

@@ -1,35 +1,29 @@
-"""The baseline files: they are read strictly and written atomically, by one writer at a time."""
+"""The baseline files of accelerators: they are read strictly and written atomically."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock
 import msgspec
 
+from ddp_perf.baselines.work import WorkStore
+from ddp_perf.baselines.writing import check_storable, write_json, writing
 from ddp_perf.core.baseline import (
     CONTROL,
     SCHEMA_VERSION,
-    STRUCTURE_VERSION,
     TYPICAL_STEP,
     Baseline,
     CaseBaseline,
-    CaseStructure,
     Session,
-    StructureBaseline,
     instant,
 )
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, nearest_or_all
@@ -155,97 +149,7 @@ def _with_sessions(case: CaseBaseline, change: Callable[[Any], Any]) -> dict[str
     return {**msgspec.structs.asdict(case), "sessions": tuple(map(change, case.sessions))}
 
 
-# JSON that is easy to review: keys are sorted, and a value without children is one line.
-
-
-def format_json(value: Any) -> str:
-    """Return the text of a file, with a newline at its end."""
-    return _format(value, "") + "\n"
-
-
-def _format(value: Any, indent: str) -> str:
-    children = list(value.values()) if isinstance(value, dict) else value
-    plain = not any(isinstance(child, dict | list | tuple) for child in _items(children))
-    if not isinstance(value, dict | list | tuple) or plain:
-        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    deeper = indent + " "
-    if isinstance(value, dict):
-        lines = [
-            f"{deeper}{json.dumps(key)}: {_format(value[key], deeper)}" for key in sorted(value)
-        ]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + _format(item, deeper) for item in value) + f"\n{indent}]"
-
-
-def _items(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-# Writers of the files of a directory of baselines: each file whole, by one process at a time.
-
-
-_LOCK_PATIENCE_S = 30
-_LOCK = ".lock"
-
-
-@contextlib.contextmanager
-def writing(directory: Path, path: Path) -> Iterator[None]:
-    """Hold the lock of the directory while ``path`` below it is read, changed and replaced.
-
-    Raises BaselineError for a lock that is held for too long, and for a failed write.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        _leave_lock_out_of_git(directory)
-        # Each user of a shared directory can lock it, whoever was the first.
-        with filelock.FileLock(directory / _LOCK, timeout=_LOCK_PATIENCE_S, mode=0o666):
-            yield
-    except filelock.Timeout:
-        raise BaselineError(
-            f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
-            f" if no process is writing, remove {directory / _LOCK}"
-        ) from None
-    except OSError as error:
-        raise BaselineError(
-            f"{path}: cannot be written ({error.strerror}); the old file is untouched"
-        ) from None
-
-
-def check_storable(directory: Path) -> None:
-    """Check that files of the directory could be written now. Nothing is made.
-
-    Raises BaselineError, with the remedy.
-    """
-    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    lock = directory / _LOCK
-    for path, mode in ((place, os.W_OK | os.X_OK), (lock, os.W_OK)):
-        if path.exists() and not os.access(path, mode):
-            raise BaselineError(
-                f"{path}: cannot be written, so no baseline could be stored; make it writable, or"
-                " name another directory by -o ddp_baselines=DIRECTORY"
-            )
-
-
-def write_json(path: Path, content: msgspec.Struct) -> None:
-    """Replace the file by ``content``. The old one stays until the new one is completely there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, format_json(msgspec.to_builtins(content)).encode())
-
-
-def _leave_lock_out_of_git(directory: Path) -> None:
-    """Write a .gitignore with the lock and itself, unless there is one.
-
-    The lock is beside the baselines, which may be on a disk that several machines share.
-    """
-    path = directory / ".gitignore"
-    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-        file.write("/.lock\n/.gitignore\n")
-
-
-# The baseline files: they are read strictly and written atomically, by one writer at a time.
-#
-# ``baselines/<accelerator>.json`` contains the sessions of one accelerator,
-# ``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine, and
+# The files: ``baselines/<accelerator>.json`` contains the sessions of one accelerator, and
 # ``baselines/code/<tree>.patch`` what the code of a session had beyond its commit.
 
 
@@ -264,14 +168,6 @@ _BASELINES = VersionedJson(
         " report show it, ddp-perf baseline promote stores it"
     },
 )
-_STRUCTURES = VersionedJson(
-    schema=StructureBaseline,
-    version=STRUCTURE_VERSION,
-    kind="a file of structures",
-    error=BaselineError,
-    remedy=_REMEDY,
-    anew="move it away and count again: pytest -k structure --save-baseline",
-)
 
 
 class BaselineStore:
@@ -279,6 +175,7 @@ class BaselineStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.work = WorkStore(directory)
 
     def path(self, accelerator: str) -> Path:
         return self.directory / f"{accelerator}.json"
@@ -296,20 +193,6 @@ class BaselineStore:
                 f"{nearest_or_all(accelerator, self.accelerators())}"
             )
         return path
-
-    def structure_path(self, suite: str) -> Path:
-        return self.directory / "structure" / f"{suite}.json"
-
-    def load_structures(self, suite: str) -> dict[str, CaseStructure]:
-        """Return the structures by case id; none without a file. Raises BaselineError."""
-        stored = _STRUCTURES.read_if_present(self.structure_path(suite))
-        return {} if stored is None else stored.cases
-
-    def structures_by_case(self) -> dict[str, Structure]:
-        """Return the structure of each case of every suite. Raises BaselineError."""
-        files = sorted((self.directory / "structure").glob("*.json"))
-        cases = [self.load_structures(file.stem).items() for file in files]
-        return {case_id: stored.structure for of_suite in cases for case_id, stored in of_suite}
 
     def load(self, accelerator: str) -> Baseline:
         """Return the stored baseline, or an empty one. Raises BaselineError for a broken file."""
@@ -342,8 +225,8 @@ class BaselineStore:
         They are the sessions of the same tier, or the structures if no file has any session.
         Raises BaselineError for a broken file.
         """
-        path = self.structure_path(suite)
-        found = dict.fromkeys(self.load_structures(suite), f"{path} has its structure")
+        path = self.work.path(suite, None)
+        found = dict.fromkeys(self.work.structures(suite), f"{path} has its structure")
         tier = accelerator.startswith("cpu-")
         for key in self.accelerators():
             if key != accelerator and key.startswith("cpu-") == tier:
@@ -379,7 +262,7 @@ class BaselineStore:
 
     def check_storable(self) -> None:
         """Raise BaselineError if a session could not be stored."""
-        for directory in (self.directory, self.structure_path("").parent):
+        for directory in (self.directory, self.work.path("", None).parent):
             check_storable(directory)
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
@@ -394,21 +277,6 @@ class BaselineStore:
             _check(path, changed, accelerator)
             write_json(path, changed)
         return path
-
-    def update_structures(
-        self, suite: str, change: Callable[[dict[str, CaseStructure]], dict[str, CaseStructure]]
-    ) -> dict[str, CaseStructure]:
-        """Read, change and replace the structures of a suite under the lock, and return them.
-
-        Unchanged ones are not written. Raises BaselineError as `update` does.
-        """
-        path = self.structure_path(suite)
-        with writing(self.directory, path):
-            before = self.load_structures(suite)
-            cases = change(before)
-            if cases != before:
-                write_json(path, StructureBaseline(suite=suite, cases=cases))
-        return cases
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -492,8 +360,3 @@ def _problems_of_figures(where: str, figures: Columns) -> Iterator[str]:
 def baseline_schema() -> dict[str, Any]:
     """Return the JSON Schema of a baseline file."""
     return msgspec.json.schema(FileBaseline)
-
-
-def structure_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a file in ``baselines/structure/``."""
-    return msgspec.json.schema(StructureBaseline)

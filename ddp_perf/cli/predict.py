@@ -217,7 +217,7 @@ def curves_of(file: Path) -> list[ScalingCurve]:
     if not is_baseline(file):
         return [one for suite in read_results(file).suites for one in measured_series(suite)]
     store = BaselineStore(file.parent)
-    baseline, structures = store.load(file.stem), store.structures_by_case()
+    baseline, structures = store.load(file.stem), store.work.structures_by_case()
     published = [one for table in baseline.published for one in published_series(table, structures)]
     return [*stored_series(baseline), *published]
 

@@ -326,7 +326,6 @@ def _terms_by_launch(session: Session) -> tuple[dict[str, float], ...]:
 
 
 SCHEMA_VERSION = 1
-STRUCTURE_VERSION = 1
 
 
 class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -410,21 +409,6 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def holds(self, date: str) -> bool:
         """Return whether it applies on the day of `date`, a session's date in UTC."""
         return date[: len(self.until)] <= self.until
-
-
-class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The structure of one case, which is the same on every machine."""
-
-    work: dict[str, Scalar]  # the fingerprint
-    structure: Structure
-
-
-class StructureBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of ``baselines/structure/``: the cases of one suite, by id."""
-
-    schema_version: int = STRUCTURE_VERSION
-    suite: str
-    cases: dict[str, CaseStructure] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

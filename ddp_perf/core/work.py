@@ -86,7 +86,10 @@ class MemoryCount(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0  # bytes that the step before left there: gradients, and what the code keeps
 
 
-class KeptMemory(msgspec.Struct, frozen=True, kw_only=True):
+NO_MEMORY = MemoryCount(**dict.fromkeys(MemoryCount.__struct_fields__, 0))
+
+
+class KeptMemory(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """Memory that a site allocated in a step and that is still there after it."""
 
     site: int
@@ -116,13 +119,13 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of one settled step of one rank."""
+    """The counts of one settled step of one rank, or its structure alone, as a session has it."""
 
     structure: Structure
-    sites: tuple[Site, ...]
-    operations: tuple[OperationCount, ...]  # sorted
+    sites: tuple[Site, ...] = ()
+    operations: tuple[OperationCount, ...] = ()  # sorted
     collectives: tuple[CollectiveCount, ...] = ()
-    memory: MemoryCount
+    memory: MemoryCount = NO_MEMORY
     kept: tuple[KeptMemory, ...] = ()
     held: tuple[KeptMemory, ...] = ()
     calls: tuple[CallCount, ...] = ()  # of each function, by its definition; sorted

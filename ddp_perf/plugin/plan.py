@@ -70,7 +70,7 @@ class SessionPlan(msgspec.Struct, kw_only=True):
     def read_baselines(self, setup: Setup) -> None:
         """Read the stored sessions that judge the cases. Raises BaselineError."""
         for suite in {case.suite for case in self.possible}:
-            setup.store.load_structures(suite)
+            setup.store.work.structures(suite)
         keys = {case.tier: setup.capacity.accelerator_key(case.tier) for case in self.possible}
         self.baselines = {tier: setup.store.load(key) for tier, key in keys.items()}
 

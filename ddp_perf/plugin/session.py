@@ -37,7 +37,6 @@ from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.work.session import WorkSession
-from ddp_perf.work.store import WorkStore
 from ddp_perf.work.values import CountedCase
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class DdpSession:
         self.files = SessionFiles(options, setup.store, root=config.rootpath)
         self.work = WorkSession(
             ForkserverLauncher(),  # whatever launcher measures: a step is counted on this machine
-            WorkStore(options.baseline_directory),
+            setup.store.work,
             root=config.rootpath,
             suites=suites,
             import_paths=options.import_paths,

@@ -14,7 +14,7 @@ from ddp_perf.render.units import ABSENT, counted, prefixed_number, suite_names
 from ddp_perf.work.changes import line_of
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
 from ddp_perf.work.text import bytes_text, change_sentence, change_summary, edited_notes
-from ddp_perf.work.values import CountedCase, WorkChange, host_reads
+from ddp_perf.work.values import CountedCase, WorkChange, host_reads, total_of
 
 # One row for each counted case.
 
@@ -145,10 +145,11 @@ def _change_row(one: CountedCase, change: WorkChange, accelerators: Sequence[str
 
 def step_figures(work: StepWork) -> StepFigures:
     """Return the totals of a step."""
+    total = total_of(work)
     return StepFigures(
-        operations=sum(one.count for one in work.operations),
-        bytes=sum(one.read + one.written for one in work.operations),
-        flops=sum(one.flops for one in work.operations),
+        operations=total.count,
+        bytes=total.bytes,
+        flops=total.flops,
         host_reads=host_reads(work),
         collectives=len(work.collectives),
         collective_bytes=sum(one.bytes for one in work.collectives),

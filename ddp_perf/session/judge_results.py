@@ -128,7 +128,7 @@ def _judged(
     """Return the baselines with what was appended, and the judged sessions."""
     baselines = dict(before)
     elsewhere = {key: cases_elsewhere(store.relatives(key)) for key in before}
-    structures = {name: store.load_structures(name) for _, name in {s.series for s in ordered}}
+    structures = {name: store.work.structures(name) for _, name in {s.series for s in ordered}}
     newest = {session.series: session for session in ordered}
     judged = []
     for session in ordered:
@@ -162,7 +162,7 @@ def judge_by_older(result: SuiteResult, store: BaselineStore) -> SuiteResult:
         result,
         older,
         baseline_path=str(store.path(key)),
-        structures=store.load_structures(result.suite),
+        structures=store.work.structures(result.suite),
         elsewhere=cases_elsewhere(store.relatives(key)),
         remedies=_OF_REPLAY,
     )

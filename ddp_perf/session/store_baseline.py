@@ -151,16 +151,16 @@ def save_structures(
     ``baseline`` is the one before the session. Raises BaselineError if the file cannot be written.
     """
     change = functools.partial(merge_structures, sessions=sessions, baseline=baseline, mode=mode)
-    before = store.load_structures(result.suite)
+    before = store.work.load(result.suite, None)
     if change(before) == before:
         return result
-    after = store.update_structures(result.suite, change)
+    after = store.work.update(result.suite, None, change)
     stated = {
-        new.case.id: str(store.structure_path(result.suite))
+        new.case.id: str(store.work.path(result.suite, None))
         for new in sessions
         if new.structure is not None
-        and known_structure(new.case, after) == new.structure
-        and known_structure(new.case, before) != new.structure
+        and known_structure(new.case, after.cases) == new.structure
+        and known_structure(new.case, before.cases) != new.structure
     }
     return msgspec.structs.replace(result, saved_structures={**result.saved_structures, **stated})
 
@@ -435,7 +435,7 @@ def promote(result: SuiteResult, store: BaselineStore, saving: Saving) -> SuiteR
         result,
         baseline,
         baseline_path=str(store.path(baseline.accelerator)),
-        structures=store.load_structures(result.suite),
+        structures=store.work.structures(result.suite),
         elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
     )
     stored = _refused(judged, baseline, saving.mode, _stored_before)

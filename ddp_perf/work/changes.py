@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.work import (
-    HOST_READS,
-    PHASES,
     Compilation,
     GraphBreak,
     KeptMemory,
@@ -26,11 +25,14 @@ from ddp_perf.work.values import (
     MatchedSites,
     Place,
     WorkChange,
+    amount_of,
     amounts_by_site,
     changed_places,
     is_host_read,
     match_sites,
+    moved_keys,
     total,
+    total_of,
 )
 
 # Changes of the operations of a step: totals by phase, name and dtype.
@@ -49,7 +51,7 @@ def operation_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> Iter
     before, after = _table(old, sites.old), _table(new, sites.new)
     keys = sorted(before.keys() | after.keys())
     deltas = {key: delta for key in keys if (delta := _amount(after, key) - _amount(before, key))}
-    for was, now in _moved(deltas):
+    for was, now in moved_keys(deltas):
         yield _change(now, before, after, deltas.pop(now), moved_from=was[0])
         del deltas[was]
     for was, now in _converted(deltas):
@@ -60,40 +62,13 @@ def operation_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> Iter
 
 def _table(work: StepWork, sites: tuple[Site, ...]) -> _Table:
     return amounts_by_site(
-        (
-            (one.phase, one.name, one.dtype),
-            sites[one.site],
-            Amount(one.count, one.read + one.written, one.flops),
-        )
+        ((one.phase, one.name, one.dtype), sites[one.site], amount_of(one))
         for one in work.operations
     )
 
 
 def _amount(table: _Table, key: _Key) -> Amount:
     return total(table.get(key, {}))
-
-
-def _moved(deltas: Mapping[_Key, Amount]) -> list[tuple[_Key, _Key]]:
-    """Return the keys between which the same amount moved: from, to.
-
-    Reads of an optimizer are on the host, and those of other phases are not: none moves.
-    """
-    found: list[tuple[_Key, _Key]] = []
-    movable = [key for key in deltas if key[0] != "optimizer" or key[1] not in HOST_READS]
-    for _, group in itertools.groupby(sorted(movable, key=_without_phase), key=_without_phase):
-        keys = sorted(group, key=lambda key: PHASES.index(key[0]))
-        fewer = [key for key in keys if deltas[key].count < 0]
-        more = [key for key in keys if deltas[key].count > 0]
-        for was in fewer:
-            now = next((key for key in more if deltas[key] == -deltas[was]), None)
-            if now is not None:
-                more.remove(now)
-                found.append((was, now))
-    return found
-
-
-def _without_phase(key: _Key) -> tuple[str, str]:
-    return key[1], key[2]
 
 
 def _converted(deltas: Mapping[_Key, Amount]) -> list[tuple[_Key, _Key]]:
@@ -213,10 +188,9 @@ def _seconds_per_flop(work: StepWork) -> float:
 
     So a third more FLOPs come before a few more small operations, also of a small model.
     """
-    flops = sum(one.flops for one in work.operations)
-    operations = sum(one.count for one in work.operations)
-    dispatch_s = operations * _SECONDS_EACH["operation"]
-    return max(_SECONDS_PER_FLOP, dispatch_s / flops) if flops else _SECONDS_PER_FLOP
+    step = total_of(work)
+    dispatch_s = step.count * _SECONDS_EACH["operation"]
+    return max(_SECONDS_PER_FLOP, dispatch_s / step.flops) if step.flops else _SECONDS_PER_FLOP
 
 
 def grows(change: WorkChange) -> bool:
@@ -266,40 +240,39 @@ def _weight(change: WorkChange, flop_s: float) -> float:
     return seconds + number * each
 
 
+def _changed(
+    kind: ChangeKind, what: str, before: int, after: int, **more: Any
+) -> Iterator[WorkChange]:
+    """Yield the change of a number, unless neither it nor its bytes differ."""
+    if before != after or more.get("bytes"):
+        yield WorkChange(kind=kind, what=what, before=before, after=after, **more)
+
+
 def _memory_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> Iterator[WorkChange]:
-    before, after = old.memory, new.memory
-    numbers = (
-        ("allocations", before.allocations, after.allocations, after.allocated - before.allocated),
-        (
-            "tensors saved for the backward",
-            before.saved_tensors,
-            after.saved_tensors,
-            after.saved - before.saved,
-        ),
-    )
-    for what, then, now, more_bytes in numbers:
-        if then != now or more_bytes:
-            yield WorkChange(kind="memory", what=what, before=then, after=now, bytes=more_bytes)
-    if before.peak != after.peak:
-        yield WorkChange(
-            kind="memory", what="peak memory", unit="bytes", before=before.peak, after=after.peak
-        )
-    for what, then, now, places in (
-        (KEPT, before.kept, after.kept, _places_of_memory(old.kept, new.kept, sites)),
-        (HELD, before.held, after.held, _places_of_memory(old.held, new.held, sites)),
-    ):
-        if then != now:
-            yield WorkChange(
-                kind="memory", what=what, unit="bytes", before=then, after=now, places=places
-            )
+    then, now = old.memory, new.memory
+    more, saved = now.allocated - then.allocated, now.saved - then.saved
+    what = "tensors saved for the backward"
+    yield from _changed("memory", "allocations", then.allocations, now.allocations, bytes=more)
+    yield from _changed("memory", what, then.saved_tensors, now.saved_tensors, bytes=saved)
+    yield from _changed("memory", "peak memory", then.peak, now.peak, unit="bytes")
+    places = _places_between(old.kept, new.kept, sites)
+    yield from _changed("memory", KEPT, then.kept, now.kept, unit="bytes", places=places)
+    places = _places_between(old.held, new.held, sites)
+    yield from _changed("memory", HELD, then.held, now.held, unit="bytes", places=places)
 
 
-def _places_of_memory(
-    old: Sequence[KeptMemory], new: Sequence[KeptMemory], sites: MatchedSites
+def _places_between(
+    old: Sequence[KeptMemory | GraphBreak],
+    new: Sequence[KeptMemory | GraphBreak],
+    sites: MatchedSites,
 ) -> tuple[Place, ...]:
+    """Return where memory, or the number of breaks, changed."""
     before, after = (
-        amounts_by_site(("", of[one.site], Amount(one.bytes)) for one in memory).get("", {})
-        for memory, of in ((old, sites.old), (new, sites.new))
+        amounts_by_site(
+            ("", of[one.site], Amount(one.bytes if isinstance(one, KeptMemory) else 1))
+            for one in counts
+        ).get("", {})
+        for counts, of in ((old, sites.old), (new, sites.new))
     )
     return changed_places(before, after, total(after) - total(before))
 
@@ -388,28 +361,15 @@ def _compilation_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> I
         ("graph break", before.breaks, after.breaks),
         ("recompilation", before.recompilations, after.recompilations),
     ):
-        if len(then) != len(now):
-            more = len(now) - len(then)
-            yield WorkChange(
-                kind="compilation",
-                what=what,
-                before=len(then),
-                after=len(now),
-                places=_places_of_breaks(then, now, sites, more),
-                detail="; ".join(_reasons(then, now) if more > 0 else _reasons(now, then)),
-            )
-    if before.graphs != after.graphs:
-        yield WorkChange(kind="compilation", what="graph", before=before.graphs, after=after.graphs)
-
-
-def _places_of_breaks(
-    then: Sequence[GraphBreak], now: Sequence[GraphBreak], sites: MatchedSites, more: int
-) -> tuple[Place, ...]:
-    before, after = (
-        amounts_by_site(("", of[one.site], Amount(1)) for one in breaks).get("", {})
-        for breaks, of in ((then, sites.old), (now, sites.new))
-    )
-    return changed_places(before, after, Amount(more))
+        yield from _changed(
+            "compilation",
+            what,
+            len(then),
+            len(now),
+            places=_places_between(then, now, sites),
+            detail="; ".join(_reasons(*sorted((then, now), key=len))),
+        )
+    yield from _changed("compilation", "graph", before.graphs, after.graphs)
 
 
 def _reasons(fewer: Sequence[GraphBreak], more: Sequence[GraphBreak]) -> list[str]:
@@ -419,18 +379,9 @@ def _reasons(fewer: Sequence[GraphBreak], more: Sequence[GraphBreak]) -> list[st
 
 
 def _model_changes(old: Structure, new: Structure) -> Iterator[WorkChange]:
-    if old.parameters != new.parameters:
-        yield WorkChange(
-            kind="model", what="parameters", before=old.parameters, after=new.parameters
-        )
-    if old.gradient_bytes != new.gradient_bytes:
-        yield WorkChange(
-            kind="model",
-            what="gradients",
-            unit="bytes",
-            before=old.gradient_bytes,
-            after=new.gradient_bytes,
-        )
+    before, after = old.gradient_bytes, new.gradient_bytes
+    yield from _changed("model", "parameters", old.parameters, new.parameters)
+    yield from _changed("model", "gradients", before, after, unit="bytes")
     if old.buckets != new.buckets:
         yield WorkChange(
             kind="model",

@@ -14,10 +14,11 @@ from ddp_perf.work.values import (
     WorkChange,
     amounts_by_site,
     changed_places,
+    moved_keys,
     total,
 )
 
-_Key = tuple[str, str, int, int, Phase]  # kind, dtype, bytes, ranks of its group (0: all), phase
+_Key = tuple[Phase, str, str, int, int]  # phase, kind, dtype, bytes, ranks of its group (0: all)
 _Table = Mapping[_Key, Mapping[Site, Amount]]
 
 
@@ -42,7 +43,7 @@ def disagreement(first: StepWork, last: StepWork) -> str | None:
     """
     pairs = zip(first.collectives, last.collectives, strict=False)
     for number, (one, other) in enumerate(pairs, start=1):
-        if _key(one)[:-1] != _key(other)[:-1]:
+        if _key(one)[1:] != _key(other)[1:]:
             return (
                 f"collective {number} of the first rank is {_name(_key(one))}, and that of the last"
                 f" rank {_name(_key(other))}"
@@ -54,11 +55,11 @@ def disagreement(first: StepWork, last: StepWork) -> str | None:
 
 
 def _key(one: CollectiveCount) -> _Key:
-    return one.kind, one.dtype, one.bytes, one.group or 0, one.phase
+    return one.phase, one.kind, one.dtype, one.bytes, one.group or 0
 
 
 def _name(key: _Key) -> str:
-    kind, dtype, size, group, _ = key
+    _, kind, dtype, size, group = key
     return f"{kind} of {size:,} bytes ({dtype}){_ranks(group)}"
 
 
@@ -81,31 +82,19 @@ def _delta(before: _Table, after: _Table, key: _Key) -> Amount:
 def _number_changes(before: _Table, after: _Table) -> Iterator[WorkChange]:
     keys = sorted(before.keys() | after.keys())
     left = {key: delta for key in keys if (delta := _delta(before, after, key))}
-    for was, now in _moved(left):
+    for was, now in moved_keys(left):
         del left[was]
         delta = left.pop(now)
-        yield _number_change(now, delta, before, after, moved_from=was[-1])
-    groups: dict[tuple[str, str, int, Phase], list[_Key]] = defaultdict(list)
-    for kind, dtype, size, group, phase in left:
-        groups[kind, dtype, group, phase].append((kind, dtype, size, group, phase))
+        yield _number_change(now, delta, before, after, moved_from=was[0])
+    groups: dict[tuple[Phase, str, str, int], list[_Key]] = defaultdict(list)
+    for key in left:
+        phase, kind, dtype, _, group = key
+        groups[phase, kind, dtype, group].append(key)
     for of in groups.values():
         if len(of) == 1:
             yield _number_change(of[0], left[of[0]], before, after)
         else:
             yield _other_sizes(of, left, before, after)
-
-
-def _moved(deltas: Mapping[_Key, Amount]) -> list[tuple[_Key, _Key]]:
-    """Return the keys between whose phases as many collectives moved: from, to."""
-    found: list[tuple[_Key, _Key]] = []
-    fewer = [key for key, delta in deltas.items() if delta.count < 0]
-    for now in (key for key, delta in deltas.items() if delta.count > 0):
-        same = (was for was in fewer if was[:-1] == now[:-1] and deltas[was] == -deltas[now])
-        was = next(same, None)
-        if was is not None:
-            fewer.remove(was)
-            found.append((was, now))
-    return found
 
 
 def _number_change(
@@ -117,10 +106,10 @@ def _number_change(
     return WorkChange(
         kind="collective",
         what=_name(key),
-        name=key[0],
-        dtypes=(key[1],),
-        group=key[3] or None,
-        phase=key[-1],
+        name=key[1],
+        dtypes=(key[2],),
+        group=key[-1] or None,
+        phase=key[0],
         moved_from=moved_from,
         before=delta.count if moved else total(then).count,
         after=delta.count if moved else total(now).count,
@@ -133,9 +122,9 @@ def _other_sizes(
     keys: Sequence[_Key], deltas: Mapping[_Key, Amount], before: _Table, after: _Table
 ) -> WorkChange:
     """Return one change of collectives that are the same but for their sizes."""
-    kind, dtype, _, group, phase = keys[0]
-    fewer = {key[2]: -deltas[key].count for key in keys if deltas[key].count < 0}
-    more = {key[2]: deltas[key].count for key in keys if deltas[key].count > 0}
+    phase, kind, dtype, _, group = keys[0]
+    fewer = {key[3]: -deltas[key].count for key in keys if deltas[key].count < 0}
+    more = {key[3]: deltas[key].count for key in keys if deltas[key].count > 0}
     largest = max(keys, key=lambda key: deltas[key])
     return WorkChange(
         kind="collective",
@@ -169,7 +158,7 @@ def _waiting_changes(
         yield WorkChange(
             kind="collective",
             what=f"synchronous {_name(key)}",
-            phase=key[-1],
+            phase=key[0],
             before=total(then).count,
             after=total(now).count,
             places=changed_places(then, now, waiting),
@@ -226,7 +215,7 @@ def _overlap_changes(old: StepWork, new: StepWork, sites: MatchedSites) -> Itera
     before, after = (_in_order(work.collectives) for work in (old, new))
     found: dict[tuple[_Group, bool], list[tuple[int, int, Site]]] = defaultdict(list)
     for key in sorted(before.keys() & after.keys()):
-        kind, dtype, _, _, phase = key
+        phase, kind, dtype, _, _ = key
         if len(before[key]) == len(after[key]) and flops[0][phase] == flops[1][phase]:
             for one, other in zip(before[key], after[key], strict=True):
                 then, now = one.flops_after, other.flops_after

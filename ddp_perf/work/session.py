@@ -12,6 +12,14 @@ from typing import Protocol
 import msgspec
 
 from ddp_perf.baselines.save import Saving
+from ddp_perf.baselines.work import (
+    AcceptedWork,
+    StoredWork,
+    WorkBaseline,
+    WorkStore,
+    canonical,
+    torch_minor,
+)
 from ddp_perf.config.loading import suite_file
 from ddp_perf.config.yaml_file import line_of_key
 from ddp_perf.core.case import Case, Scalar
@@ -23,10 +31,8 @@ from ddp_perf.render.units import change_text
 from ddp_perf.render.units import counted as number_of
 from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.work.baseline import StoredWork, WorkBaseline, merge_work, torch_minor
 from ddp_perf.work.changes import grows, shrinks, work_changes
 from ddp_perf.work.collectives import disagreement
-from ddp_perf.work.store import WorkStore
 from ddp_perf.work.text import change_sentence, in_all, more_flops
 from ddp_perf.work.values import CountedCase, WorkChange, WorkVerdict, edited_lines
 
@@ -156,7 +162,7 @@ def _is_of_size(change: WorkChange) -> bool:
 
 def comparison_of(
     case: Case, baselines: Sequence[WorkBaseline], torch: str
-) -> tuple[str, StoredWork] | None:
+) -> tuple[str | None, StoredWork] | None:
     """Return what the work of a case is compared with, and its version of torch, or None.
 
     That of this version comes first, and then that of the first other one that has the case.
@@ -373,8 +379,7 @@ class WorkSession:
         counted = self._compared(case, torch)
         if isinstance(counted, LaunchFailure):
             return counted
-        saved = self._save(counted, self._store.load(case.suite, torch), torch)
-        return msgspec.structs.replace(counted, saved=saved)
+        return msgspec.structs.replace(counted, saved=self._save(counted, torch))
 
     def _compared(self, case: Case, torch: str) -> CountedCase | LaunchFailure:
         stored = self._store.load_nearest_first(case.suite, torch)
@@ -390,23 +395,57 @@ class WorkSession:
             suite_file=file,
             package_differs=package_directory() == self._root.absolute(),
         )
-        entries = (baseline.of(case) for baseline in stored)
-        before = next((entry.step for entry in entries if entry is not None), None)
+        found = comparison_of(case, stored, torch)
+        before = None if found is None else found[1].step
         return CountedCase(case=case, work=work, stored=before, verdict=verdict)
 
-    def _save(self, counted: CountedCase, before: WorkBaseline, torch: str) -> str | None:
+    def _save(self, counted: CountedCase, torch: str) -> str | None:
         """Store the counts if they are to be, and return the file that has them from now on."""
         if self._saving is None:
             return None
+        suite = counted.case.suite
         merge = functools.partial(
             merge_work,
-            counted=[counted],
-            mode=self._saving.mode,
+            counted=counted,
+            saving=self._saving,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             commit=current_commit(self._root),
-            reason=self._saving.reason,
         )
+        before = self._store.load(suite, torch)
         if merge(before) == before:
             return None
-        self._store.update(counted.case.suite, torch, merge)
-        return str(self._store.path(counted.case.suite, torch))
+        self._store.update(suite, torch, merge)
+        return str(self._store.path(suite, torch))
+
+
+def merge_work(
+    baseline: WorkBaseline,
+    counted: CountedCase,
+    saving: Saving,
+    *,
+    date: str,
+    commit: str | None = None,
+) -> WorkBaseline:
+    """Return the baseline with the counted case, if the mode of ``saving`` stores it.
+
+    ``missing`` stores what is not stored yet. ``append`` does the same: counts have no sessions.
+    ``accept`` also replaces what differs, and logs a case whose counts or options changed: all that
+    are accepted for one reason at one commit in one entry.
+    """
+    case, old, log = counted.case, baseline.of(counted.case), baseline.accepted
+    if counted.work is None or (old is not None and saving.mode != "accept"):
+        return baseline
+    new = StoredWork(options=case.work(), step=canonical(counted.work))
+    if old == new:
+        return baseline
+    if old is not None and (old.options != new.options or work_changes(old.step, new.step)):
+        ids = {case.id}
+        if log and (log[-1].commit, log[-1].reason) == (commit, saving.reason):
+            ids |= set(log[-1].cases)
+            log = log[:-1]
+        entry = AcceptedWork(
+            date=date, commit=commit, reason=saving.reason or "", cases=tuple(sorted(ids))
+        )
+        log = (*log, entry)
+    cases = {**baseline.cases, case.id: new}
+    return msgspec.structs.replace(baseline, cases=cases, accepted=log)

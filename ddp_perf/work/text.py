@@ -8,7 +8,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
 from ddp_perf.render.model import Note
 from ddp_perf.render.units import counted, prefixed_number, rounded_percent, short_number
-from ddp_perf.work.values import Place, WorkChange, WorkVerdict
+from ddp_perf.work.values import Place, WorkChange, WorkVerdict, total_of
 
 _UNITS = {"bytes", "FLOPs"}
 MOST_LINES = 3  # edited ones that are named
@@ -60,14 +60,14 @@ def bytes_text(size: int) -> str:
 
 def in_all(old: StepWork, new: StepWork) -> str:
     """Return the totals of two steps, first what changed most: ``671M → 893M FLOPs (+33 %), …``."""
-    totals: tuple[tuple[Callable[[StepWork], int], Callable[[int], str], str], ...] = (
-        (_flops, prefixed_number, "FLOPs"),
-        (_operations, "{:,}".format, "operations"),
-        (_traffic, bytes_text, "moved"),
+    before, after = total_of(old), total_of(new)
+    totals: tuple[tuple[int, int, Callable[[int], str], str], ...] = (
+        (before.flops, after.flops, prefixed_number, "FLOPs"),
+        (before.count, after.count, "{:,}".format, "operations"),
+        (before.bytes, after.bytes, bytes_text, "moved"),
     )
     parts = []
-    for total, written, what in totals:
-        then, now = total(old), total(new)
+    for then, now, written, what in totals:
         texts = [f"{_both(written(then), written(now))} {what}", *_percent(then, now)]
         parts.append((abs(now - then) / max(then, 1), " ".join(texts)))
     parts.sort(key=lambda part: -part[0])
@@ -76,7 +76,7 @@ def in_all(old: StepWork, new: StepWork) -> str:
 
 def more_flops(old: StepWork, new: StepWork) -> str:
     """Return how many more FLOPs a step computes than before: ``, +33 % FLOPs``; else ""."""
-    then, now = _flops(old), _flops(new)
+    then, now = total_of(old).flops, total_of(new).flops
     if not then or now < (1 + _LEAST_SHARE) * then:
         return ""
     return f", +{rounded_percent(now / then - 1)} FLOPs"
@@ -89,18 +89,6 @@ def _percent(then: int, now: int) -> Iterator[str]:
 
 def _both(then: str, now: str) -> str:
     return now if then == now else f"{then} → {now}"
-
-
-def _operations(work: StepWork) -> int:
-    return sum(one.count for one in work.operations)
-
-
-def _flops(work: StepWork) -> int:
-    return sum(one.flops for one in work.operations)
-
-
-def _traffic(work: StepWork) -> int:
-    return sum(one.read + one.written for one in work.operations)
 
 
 def verdict_lines(verdict: WorkVerdict, most: int | None = None) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.core.work import HOST_READS, OperationCount, Phase, Site, StepWork
+from ddp_perf.core.work import HOST_READS, PHASES, OperationCount, Phase, Site, StepWork
 
 # The sites of two versions of the code: which site of the old one is which of the new one.
 #
@@ -203,6 +204,17 @@ def total(by_site: BySite) -> Amount:
     return sum(by_site.values(), _NOTHING)
 
 
+def amount_of(operation: OperationCount) -> Amount:
+    """Return the number of an operation, its bytes and its FLOPs."""
+    moved = operation.read + operation.written
+    return Amount(operation.count, moved, operation.flops)
+
+
+def total_of(work: StepWork) -> Amount:
+    """Return the amount over all operations of a step."""
+    return sum(map(amount_of, work.operations), _NOTHING)
+
+
 def changed_places(before: BySite, after: BySite, change: Amount) -> tuple[Place, ...]:
     """Return the sites whose amount changed in the direction of ``change``, the most first."""
     deltas = {
@@ -214,6 +226,31 @@ def changed_places(before: BySite, after: BySite, change: Amount) -> tuple[Place
     else:
         found = sorted((-delta, site) for site, delta in deltas.items() if delta > _NOTHING)
     return tuple(Place(site=site, count=deltas[site].count) for _, site in found)
+
+
+PhaseKey = TypeVar("PhaseKey", bound=tuple[Any, ...])  # the phase, the name, and what else differs
+
+
+def moved_keys(deltas: Mapping[PhaseKey, Amount]) -> list[tuple[PhaseKey, PhaseKey]]:
+    """Return the keys that differ in their phase only, and between which as much moved: from, to.
+
+    Reads of an optimizer are on the host, and those of other phases are not: none moves.
+    """
+    found: list[tuple[PhaseKey, PhaseKey]] = []
+    movable = [key for key in deltas if key[0] != "optimizer" or key[1] not in HOST_READS]
+    for _, group in itertools.groupby(sorted(movable, key=_but_phase), key=_but_phase):
+        keys = sorted(group, key=lambda key: PHASES.index(key[0]))
+        more = [key for key in keys if deltas[key].count > 0]
+        for was in (key for key in keys if deltas[key].count < 0):
+            now = next((key for key in more if deltas[key] == -deltas[was]), None)
+            if now is not None:
+                more.remove(now)
+                found.append((was, now))
+    return found
+
+
+def _but_phase(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return key[1:]
 
 
 # The lines that were edited since the stored counts, and that do more than before.
@@ -265,8 +302,7 @@ def _all(work: StepWork, sites: Sequence[Site]) -> dict[Site, Amount]:
 
 def _amounts(work: StepWork) -> Iterator[tuple[int, Amount]]:
     for operation in work.operations:
-        moved = operation.read + operation.written
-        yield operation.site, Amount(operation.count, moved, operation.flops)
+        yield operation.site, amount_of(operation)
     for collective in work.collectives:
         yield collective.site, Amount(1, collective.bytes)
     for kept in work.kept:

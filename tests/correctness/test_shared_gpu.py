@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkStore
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.session.gate.exact import compare_structure
@@ -121,13 +121,13 @@ def test_a_step_has_the_same_collectives_as_on_cpus(trained, fields):
 @pytest.mark.parametrize("name", ["mlp_scaling", "comm_optimizations"])
 def test_the_shipped_structures_are_those_of_the_suite(launched, name):
     overrides = Overrides(world_sizes=(2,), batch_sizes=(8,), steps=8)
-    stored = BaselineStore(ROOT / "baselines").load_structures(name)
+    stored = WorkStore(ROOT / "baselines").structures(name)
 
     for case in load_cases([ROOT / "bench_configs" / f"{name}.yaml"], overrides):
         outcome = launched(case)
 
-        same_step = next(s for s in stored.values() if _step(s.work) == _step(case.work()))
-        verdict = compare_structure([outcome], same_step.structure)
+        same_step = next(s for s in stored.values() if _step(s.options) == _step(case.work()))
+        verdict = compare_structure([outcome], same_step.step.structure)
         assert verdict.outcome == "PASS", (case.id, verdict.reason)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import known_structure
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkStore
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import with_training
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
@@ -57,8 +57,8 @@ def counted(launcher, case):
 @pytest.fixture(scope="module")
 def shipped():
     """``shipped(case)``: the structure that the file of its suite states."""
-    store = BaselineStore(ROOT / "baselines")
-    return lambda case: known_structure(case, store.load_structures(case.suite))
+    store = WorkStore(ROOT / "baselines")
+    return lambda case: known_structure(case, store.structures(case.suite))
 
 
 @pytest.mark.slow
@@ -152,10 +152,10 @@ def test_smaller_buckets_are_a_regression_of_the_structure(launcher):
     case = suite("cpu_quick", steps=6)[1]
     smaller = msgspec.structs.replace(case.training.ddp, bucket_cap_mb=0.5)
     case = with_training(case, ddp=smaller)
-    stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
+    stored = WorkStore(ROOT / "baselines").structures(case.suite)[case.id]
 
     outcome = launcher.launch(LaunchRequest(case=case, round=0))
 
-    verdict = compare_structure([outcome], stored.structure)
+    verdict = compare_structure([outcome], stored.step.structure)
     assert verdict.outcome == "REGRESSION"
     assert "buckets 6,297,600 → " in verdict.reason

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.baselines.work import StoredWork, WorkBaseline
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.work.baseline import StoredWork, WorkBaseline
 from ddp_perf.work.session import count_case, judge_work
 from ddp_perf.work.text import verdict_lines
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.work.store import WorkStore
+from ddp_perf.baselines.work import WorkStore
 from tests.projects import REPOSITORY
 
 MODEL = """\

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.baselines.work import StoredWork, WorkBaseline
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.work.baseline import StoredWork, WorkBaseline
 from ddp_perf.work.session import judge_work
 from ddp_perf.work.text import verdict_lines
 from tests.work_edits import HEAVIER, INCLUDED, NEUTRAL, SUITE

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from ddp_perf.baselines.save import is_comparable, is_counted_alike, known_structure, other_sizes
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, CaseStructure
+from ddp_perf.baselines.work import StoredWork
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import FACTS, Collective, LaunchResult, Structure, why_missing
 from ddp_perf.core.measurement import Finding, Known, Measurement
@@ -28,7 +29,7 @@ def judge_structure(
     case: Case,
     launches: Sequence[LaunchResult],
     own: Structure | None,
-    shared: Mapping[str, CaseStructure],
+    shared: Mapping[str, StoredWork],
 ) -> Verdict:
     """Judge by the structure that the suite's file states, or else by this machine's own.
 
@@ -37,7 +38,7 @@ def judge_structure(
     """
     stated = known_structure(case, shared)
     if stated is None and (other := shared.get(case.id)) is not None:
-        changed = ", ".join(field_changes(other.work, case.work()))
+        changed = ", ".join(field_changes(other.options, case.work()))
         reason = f"the stored structure is of other work: {changed}"
         return Verdict(outcome=Outcome.INCOMPARABLE, reason=reason)
     if (stored := stated or own) is not None:

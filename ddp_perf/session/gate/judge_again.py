@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from ddp_perf.core.baseline import Baseline, CaseStructure
+from ddp_perf.baselines.work import StoredWork
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
@@ -133,7 +134,7 @@ def judge_again(
     baseline: Baseline,
     *,
     baseline_path: str,
-    structures: Mapping[str, CaseStructure] = {},
+    structures: Mapping[str, StoredWork] = {},
     elsewhere: Mapping[str, str] = {},
     remedies: Remedies = _USUAL,
 ) -> SuiteResult:

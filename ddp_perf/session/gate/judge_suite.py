@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from ddp_perf.baselines.save import is_comparable, own_structure, work_differences
+from ddp_perf.baselines.work import StoredWork
 from ddp_perf.core.baseline import (
     CONTROL,
     REFERENCE_SESSIONS,
     Baseline,
     CaseBaseline,
-    CaseStructure,
     Session,
 )
 from ddp_perf.core.case import Case
@@ -79,7 +79,7 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
 
     baseline: Baseline
     baseline_path: str
-    structures: Mapping[str, CaseStructure] = {}  # of the suite, on any machine
+    structures: Mapping[str, StoredWork] = {}  # of the suite, on any machine
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
     machine: GpuMachine | None = None  # its GPUs; None: the CPU tier, or a comparison

@@ -91,7 +91,7 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = request.baseline or store.load(key)
-    structures = store.load_structures(request.suite)
+    structures = store.work.structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
     refused = refused_cases(
         request.cases, baseline, store, request.policy, other_work, reported=request.reported

@@ -32,16 +32,18 @@ for update in range(int(sys.argv[3])):
 OF_STRUCTURES = """
 import sys
 from pathlib import Path
+import msgspec
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import CaseStructure
-from tests.builders import make_structure
+from tests.builders import make_case, make_stored_structure
 
-store, known = BaselineStore(Path(sys.argv[1])), CaseStructure(work={}, structure=make_structure())
+store, known = BaselineStore(Path(sys.argv[1])).work, make_stored_structure(make_case())
 print("ready", flush=True)
 sys.stdin.readline()
 for update in range(int(sys.argv[3])):
     case_id = f"{sys.argv[2]}-{update}"
-    store.update_structures("quick", lambda now: {**now, case_id: known})
+    store.update(
+        "quick", None, lambda now: msgspec.structs.replace(now, cases={**now.cases, case_id: known})
+    )
 """
 
 KILLED = """
@@ -81,7 +83,7 @@ def write_twice(script, directory):
 def test_two_processes_that_write_at_the_same_time_lose_no_structure(tmp_path):
     write_twice(OF_STRUCTURES, tmp_path)
 
-    assert len(BaselineStore(tmp_path).load_structures("quick")) == 2 * UPDATES
+    assert len(BaselineStore(tmp_path).work.structures("quick")) == 2 * UPDATES
 
 
 def test_two_processes_that_write_at_the_same_time_lose_no_session(tmp_path):

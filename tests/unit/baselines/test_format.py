@@ -9,7 +9,7 @@ import math
 import msgspec
 import pytest
 
-from ddp_perf.baselines.store import format_json
+from ddp_perf.baselines.writing import format_json
 from tests.builders import make_baseline, make_case, make_case_baseline, make_session
 
 

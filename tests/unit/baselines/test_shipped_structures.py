@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkStore
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.exact import judge_structure
-from ddp_perf.work.store import WorkStore
 from tests.arithmetic import expected_structure
 from tests.builders import make_launch
 
@@ -34,7 +33,7 @@ def cases(path, **overrides):
 
 
 def shipped(path):
-    return BaselineStore(ROOT / "baselines").load_structures(cases(path)[0].suite)
+    return WorkStore(ROOT / "baselines").structures(cases(path)[0].suite)
 
 
 def known(path):
@@ -54,7 +53,7 @@ def test_the_file_is_of_the_suites_current_cases(path):
     found = known(path)
 
     assert {case.id for case in cases(path) if case.world_size <= 2} <= {c.id for c, _ in found}
-    assert all(stored.work == case.work() for case, stored in found)
+    assert all(stored.options == case.work() for case, stored in found)
 
 
 @each_suite
@@ -77,7 +76,7 @@ def test_every_stored_structure_is_that_of_a_computation_by_hand(path):
     structures, found = shipped(path), set()
     for case in [*cases(path), *cases(path, world_sizes=_sizes_of(path))]:
         if case.id in structures:
-            assert structures[case.id].structure == expected_structure(case), case.id
+            assert structures[case.id].step.structure == expected_structure(case), case.id
             found.add(case.id)
     assert found == set(structures)
 
@@ -151,13 +150,13 @@ def test_fsdp_in_half_precision_gathers_half_the_bytes(folder):
 )
 def test_the_full_sizes_have_the_known_numbers_of_parameters(name, parameters):
     for _, stored in known(ROOT / "bench_configs" / f"{name}.yaml"):
-        assert stored.structure.parameters == parameters
+        assert stored.step.structure.parameters == parameters
 
 
 def _by_technique(folder, name):
     """Return the structures on two ranks by technique; None is the base."""
     found = known(ROOT / "bench_configs" / folder / f"{name}.yaml")
-    return {case.technique: stored.structure for case, stored in found if case.world_size == 2}
+    return {case.technique: stored.step.structure for case, stored in found if case.world_size == 2}
 
 
 def _sizes_of(path):

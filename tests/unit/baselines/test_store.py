@@ -11,19 +11,17 @@ import filelock
 import msgspec
 import pytest
 
-from ddp_perf.baselines import store as writing_module
+from ddp_perf.baselines import writing as writing_module
 from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
-from ddp_perf.core.baseline import CaseStructure, Rebaseline, StructureBaseline
+from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from tests.builders import (
     make_baseline,
     make_case,
     make_case_baseline,
-    make_cases,
     make_environment,
     make_session,
-    make_structure,
 )
 
 KEY = "cpu-some-2c-host"
@@ -284,72 +282,6 @@ def test_the_schema_describes_every_field_that_is_written(stored, baseline):
     assert schema["FileCase"]["properties"].keys() == written["cases"]["some"].keys()
     (in_file,) = written["cases"]["some"]["sessions"]
     assert schema["FileSession"]["properties"].keys() == in_file.keys()
-
-
-def test_structures_of_a_suite_are_read_by_case(store):
-    case = make_case()
-    known = CaseStructure(work=case.work(), structure=make_structure())
-    path = store.structure_path("quick")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(msgspec.json.encode(StructureBaseline(suite="quick", cases={case.id: known})))
-
-    assert store.load_structures("quick") == {case.id: known}
-    assert store.load_structures("other") == {}
-    assert store.structures_by_case() == {case.id: known.structure}
-
-
-def test_structures_are_written_sorted_and_only_if_they_changed(store):
-    (one, two), known = make_cases(), make_structure()
-    found = {case.id: CaseStructure(work=case.work(), structure=known) for case in (two, one)}
-
-    updated = store.update_structures("quick", lambda before: {**before, **found})
-    path = store.structure_path("quick")
-    written = path.stat()
-    store.update_structures("quick", lambda before: dict(before))
-
-    assert updated == store.load_structures("quick") == found
-    text = path.read_text(encoding="utf-8")
-    assert text.index(f'"{two.id}"') < text.index(f'"{one.id}"')  # "…-ddp-…" before "…-none-…"
-    assert text.endswith("}\n")
-    after = path.stat()  # reading it changed its time of access
-    assert (after.st_ino, after.st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
-
-
-def test_structures_that_cannot_be_written_leave_the_old_file(store, monkeypatch):
-    case = make_case()
-    known = {case.id: CaseStructure(work=case.work(), structure=make_structure())}
-    store.update_structures("quick", lambda _: known)
-
-    def fail(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    path = store.structure_path("quick")
-    with pytest.raises(BaselineError, match=r"quick.json: cannot be written \(No space left"):
-        store.update_structures("quick", lambda _: {})
-
-    assert store.load_structures("quick") == known
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("{", "is cut short, or is not JSON", id="cut short"),
-        pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
-        pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
-    ],
-)
-def test_a_broken_file_of_structures_is_named(store, text, expected):
-    path = store.structure_path("quick")
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-
-    with pytest.raises(BaselineError) as caught:
-        store.load_structures("quick")
-
-    assert str(caught.value).startswith(f"{path}: ")
-    assert expected in str(caught.value)
 
 
 def test_an_invalid_baseline_is_refused_before_it_is_written(store, stored, baseline):

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import NewSession, known_structure, merge_structures
-from ddp_perf.core.baseline import CaseStructure
+from ddp_perf.baselines.work import WorkBaseline
 from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
     make_scripts,
     make_session,
+    make_stored_structure,
     make_structure,
 )
 
@@ -22,7 +23,7 @@ NOTHING = make_baseline()
 
 
 def stored(*cases, structure=USUAL):
-    return {case.id: CaseStructure(work=case.work(), structure=structure) for case in cases}
+    return {case.id: make_stored_structure(case, structure) for case in cases}
 
 
 def merged(shared, *measured, mode="missing", baseline=NOTHING):
@@ -31,7 +32,8 @@ def merged(shared, *measured, mode="missing", baseline=NOTHING):
         NewSession(case=case, session=make_session([0.01]), structure=structure)
         for case, structure in (one if isinstance(one, tuple) else (one, USUAL) for one in measured)
     ]
-    return merge_structures(shared, sessions, baseline, mode=mode)
+    stated = WorkBaseline(suite="quick", cases=shared)
+    return merge_structures(stated, sessions, baseline, mode=mode).cases
 
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
@@ -189,7 +191,7 @@ def test_a_case_that_does_not_train_adds_nothing():
 
 def test_the_entry_of_the_case_itself_precedes_one_of_the_same_work_under_another_id():
     shared = {
-        "another": CaseStructure(work=TWO.work(), structure=OTHER),
+        "another": make_stored_structure(TWO, OTHER),
         **stored(TWO),
     }
 

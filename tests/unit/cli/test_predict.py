@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkBaseline
 from ddp_perf.cli.app import app
 from ddp_perf.cli.predict import parse_network
-from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.launch import Collective
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.errors import ConfigError
@@ -29,6 +29,7 @@ from tests.builders import (
     make_measurement,
     make_result,
     make_session,
+    make_stored_structure,
     make_structure,
 )
 
@@ -96,14 +97,8 @@ def contradicting(tmp_path):
     )
     table = PublishedTable(name="t", document="A Report", where="w", hardware="h", rows=rows)
     store = BaselineStore(tmp_path)
-    structures = {
-        case.id: CaseStructure(work=case.work(), structure=make_structure())
-        for case in cases.values()
-    }
-    store.structure_path("quick").parent.mkdir()
-    store.structure_path("quick").write_bytes(
-        msgspec.json.encode(StructureBaseline(suite="quick", cases=structures))
-    )
+    structures = {case.id: make_stored_structure(case) for case in cases.values()}
+    store.work.update("quick", None, lambda _: WorkBaseline(suite="quick", cases=structures))
     return store.update("x9", lambda _: make_baseline(accelerator="x9", published=(table,)))
 
 

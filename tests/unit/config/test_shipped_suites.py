@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from ddp_perf.baselines.save import known_structure
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkStore
 from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite, suite_schema
 from ddp_perf.config.suite import GlobalBatches
 from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
@@ -191,7 +191,7 @@ def test_gpus_without_bf16_have_a_combination_too(gpu):
 
 def test_llama_fsdp_trains_what_no_gpu_of_80_gb_has_room_for():
     (case,) = load_cases([CONFIGS / "llama_fsdp.yaml"], Overrides())
-    known = BaselineStore(CONFIGS.parent / "baselines").load_structures(case.suite)
+    known = WorkStore(CONFIGS.parent / "baselines").structures(case.suite)
     parameters = known_structure(case, known).parameters
 
     assert 4 * 4 * parameters > 80e9  # parameters, gradients, and AdamW's two moments

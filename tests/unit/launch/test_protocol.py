@@ -27,7 +27,7 @@ MESSAGES = (
     *(LaunchRequest, CountRequest, LaunchResult, LaunchFailure, RankCounted, Runtime),
     *(Hello, DescribeRequest, RelayAnswer),
 )
-DIGEST = "7e54d798e4a5080b"
+DIGEST = "529a27ff2924ec55"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.work import WorkStore
 from tests.builders import make_launch, make_structure
 
 CHECK = ("-k", "structure", "--ddp-launches=1", "--ddp-budget=0", "-rs")
@@ -31,8 +31,8 @@ def changed(request):
 
 
 def stored_in(project):
-    store = BaselineStore(project.path / "baselines")
-    return {name: one.structure.parameters for name, one in store.load_structures("tiny").items()}
+    stored = WorkStore(project.path / "baselines").structures("tiny")
+    return {name: one.step.structure.parameters for name, one in stored.items()}
 
 
 def test_one_launch_stores_structures_that_another_machine_is_checked_by(project, elsewhere):

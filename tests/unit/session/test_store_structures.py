@@ -42,7 +42,7 @@ def stored(store, result, *, mode="missing", case_ids=(ONE.id, TWO.id)):
 
 
 def structures(store):
-    return {case_id: one.structure for case_id, one in store.load_structures("quick").items()}
+    return {case_id: one.step.structure for case_id, one in store.work.structures("quick").items()}
 
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
@@ -50,7 +50,7 @@ def test_one_launch_stores_the_structure_and_no_times(store, mode):
     result = stored(store, measured(0.01), mode=mode)
 
     assert structures(store) == {TWO.id: make_structure()}
-    assert result.saved_structures == {TWO.id: str(store.structure_path("quick"))}
+    assert result.saved_structures == {TWO.id: str(store.work.path("quick", None))}
     assert result.saved == {}
     assert result.not_saved[TWO.id].reason.startswith("one launch has no spread")
     assert store.accelerators() == []
@@ -88,7 +88,7 @@ def test_a_changed_structure_is_not_taken_over_by_storing_a_session(store, mode)
 
 def test_a_case_with_a_level_gets_the_structure_that_it_lacks(store):
     stored(store, measured(*ENOUGH))
-    store.structure_path("quick").unlink()
+    store.work.path("quick", None).unlink()
 
     result = stored(store, measured(*ENOUGH), mode="missing")
 
@@ -98,11 +98,11 @@ def test_a_case_with_a_level_gets_the_structure_that_it_lacks(store):
 
 def test_nothing_is_written_if_the_file_states_every_structure(store):
     stored(store, measured(0.01))
-    before = store.structure_path("quick").stat()
+    before = store.work.path("quick", None).stat()
 
     result = stored(store, measured(0.01), mode="append")
 
-    assert store.structure_path("quick").stat() == before
+    assert store.work.path("quick", None).stat() == before
     assert result.saved_structures == {}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.work import CallCount, Compilation, GraphBreak, KeptMemory
+from ddp_perf.core.work import NO_MEMORY, CallCount, Compilation, GraphBreak, KeptMemory
 from ddp_perf.work.changes import added_work, grows, shrinks, work_changes
 from tests.builders import make_structure
-from tests.works import NO_MEMORY, make_site, make_step_work, make_work
+from tests.works import make_site, make_step_work, make_work
 
 NORM = make_site(10, "x = self.norm(x)")
 CLONE = make_site(42, "x = x.clone()")

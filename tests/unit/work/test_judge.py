@@ -7,21 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddp_perf.baselines.work import StoredWork, WorkBaseline, canonical
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.core.work import PHASES, CallCount, Compilation
-from ddp_perf.work.baseline import StoredWork, WorkBaseline, canonical
+from ddp_perf.core.work import NO_MEMORY, PHASES, CallCount, Compilation
 from ddp_perf.work.changes import grows, shrinks, work_changes
 from ddp_perf.work.session import comparison_of, judge_work
 from tests.builders import make_case, make_cases, make_structure
-from tests.works import (
-    NO_MEMORY,
-    SITE,
-    make_collective,
-    make_operation,
-    make_site,
-    make_work,
-    step_works,
-)
+from tests.works import SITE, make_collective, make_operation, make_site, make_work, step_works
 
 CASE = make_case()
 MM = (SITE, {"name": "aten.mm", "count": 2, "read": 100, "flops": 1000})

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Saving
+from ddp_perf.baselines.work import WorkStore
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.work.session import WorkSession
-from ddp_perf.work.store import WorkStore
 from tests.builders import make_case, make_failure
 from tests.counters import FakeCounter
 from tests.works import make_operation, make_step_work

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.core.baseline import CaseStructure, Rebaseline
+from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.case import Tolerances, with_training
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
@@ -27,6 +27,7 @@ from tests.builders import (
     make_failure,
     make_measurement,
     make_session,
+    make_stored_structure,
     make_structure,
     with_conditions,
 )
@@ -139,7 +140,7 @@ def test_a_case_without_a_baseline_names_the_file_and_the_command(baseline):
 def test_other_work_is_incomparable_and_names_the_field_and_the_command(baseline):
     wider = with_training(ONE, model={**ONE.training.model, "hidden_dim": 48})
 
-    known = CaseStructure(work=ONE.work(), structure=make_structure())
+    known = make_stored_structure(ONE)
     found = findings([make_measurement(wider, launches(0.02))], baseline, {ONE.id: known})
 
     assert set(outcomes(found, ONE.id).values()) == {Outcome.INCOMPARABLE}
@@ -291,7 +292,7 @@ def test_the_control_applies_from_three_sessions_on(baseline, count, applies):
 
 def structure_verdict(baseline, **structure):
     """Judge the case of two ranks, whose structure on any machine is stored."""
-    known = CaseStructure(work=TWO.work(), structure=make_structure(**structure))
+    known = make_stored_structure(TWO, make_structure(**structure))
     measurement = make_measurement(TWO, launches(0.012))
     found = findings([measurement], baseline, {TWO.id: known})
     return found[TWO.id, "structure"].verdict.outcome
@@ -317,14 +318,15 @@ def test_the_structure_of_any_machine_decides_also_where_this_one_has_sessions(b
 
 
 def test_a_shipped_structure_does_not_judge_times():
-    known = CaseStructure(work=TWO.work(), structure=make_structure())
+    known = make_stored_structure(TWO)
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
     assert found[TWO.id, "step_time"].verdict.outcome is Outcome.NO_BASELINE
 
 
 def test_a_structure_of_other_work_is_not_compared():
-    known = CaseStructure(work={**TWO.work(), "precision": "bf16"}, structure=make_structure())
+    known = make_stored_structure(TWO)
+    known = msgspec.structs.replace(known, options={**TWO.work(), "precision": "bf16"})
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
     assert found[TWO.id, "structure"].verdict.outcome is Outcome.INCOMPARABLE
@@ -528,7 +530,7 @@ def test_energy_is_shown_and_stored_if_it_is_not_gated(baseline):
 
 def test_four_ranks_without_a_baseline_are_judged_by_the_shipped_structure_of_two():
     _, two, four = make_cases(world_sizes=[1, 2, 4])
-    shipped = {two.id: CaseStructure(work=two.work(), structure=make_structure())}
+    shipped = {two.id: make_stored_structure(two)}
 
     def structure(**changes):
         measured = make_measurement(four, [0.010], structure=make_structure(**changes))

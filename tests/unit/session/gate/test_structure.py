@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.launch import PEER_LEFT, Collective
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.exact import (
@@ -24,6 +23,7 @@ from tests.builders import (
     make_launch,
     make_rank_result,
     make_scripts,
+    make_stored_structure,
     make_structure,
 )
 
@@ -280,10 +280,7 @@ def test_the_worst_of_all_launches_decides(launches, outcome):
 
 def judged(case, stored_of, own=None, **structure):
     """Return the verdict on a launch with ``structure``; the usual one is stored for cases."""
-    shared = {
-        known.id: CaseStructure(work=known.work(), structure=make_structure())
-        for known in stored_of
-    }
+    shared = {known.id: make_stored_structure(known) for known in stored_of}
     launches = [make_launch(case, structure=make_structure(**structure))]
     return judge_structure(case, launches, own, shared)
 

@@ -343,7 +343,7 @@ def test_code_that_does_other_work_begins_no_level_unless_it_is_accepted(session
         assert why.reason.startswith("the file has other counts: +839 operations; fix it, or if")
         assert "pytest -m work --save-baseline=accept --ddp-reason" in why.reason
         assert not why.is_open
-        assert TWO.id not in session.store.load_structures("quick")
+        assert TWO.id not in session.store.work.structures("quick")
 
 
 def test_the_work_is_not_counted_again_for_a_case_that_has_a_level(session):

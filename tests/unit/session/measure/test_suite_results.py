@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import CaseStructure, StructureBaseline
+from ddp_perf.baselines.work import WorkBaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
@@ -24,6 +24,7 @@ from tests.builders import (
     make_launch,
     make_probe,
     make_session,
+    make_stored_structure,
     make_structure,
 )
 from tests.suites import make_bench, measure_suite
@@ -120,13 +121,11 @@ def test_a_torch_without_cuda_is_refused_for_gpus_before_anything_is_launched(su
 
 
 def test_the_structure_of_any_machine_judges_a_first_session(suite):
-    path = suite.store.structure_path("quick")
-    path.parent.mkdir(parents=True)
     known = {
-        ONE.id: CaseStructure(work=ONE.work(), structure=make_structure()),
-        TWO.id: CaseStructure(work=TWO.work(), structure=make_structure(parameters=1)),
+        ONE.id: make_stored_structure(ONE),
+        TWO.id: make_stored_structure(TWO, make_structure(parameters=1)),
     }
-    path.write_bytes(msgspec.json.encode(StructureBaseline(suite="quick", cases=known)))
+    suite.store.work.update("quick", None, lambda _: WorkBaseline(suite="quick", cases=known))
 
     result = suite.run()
 

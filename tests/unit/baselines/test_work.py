@@ -1,4 +1,4 @@
-"""The files of the work gate: lossless, small, easy to review, and read strictly."""
+"""The files of structures and counts: lossless, small, easy to review, and read strictly."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.baselines import store as writing_module
-from ddp_perf.baselines.store import format_json
+from ddp_perf.baselines import writing as writing_module
+from ddp_perf.baselines.work import (
+    AcceptedWork,
+    StoredWork,
+    WorkBaseline,
+    WorkStore,
+    canonical,
+    torch_minor,
+    work_from_file,
+    work_schema,
+    work_to_file,
+)
+from ddp_perf.baselines.writing import format_json
 from ddp_perf.errors import BaselineError
-from ddp_perf.work.baseline import AcceptedWork, StoredWork, WorkBaseline, canonical
-from ddp_perf.work.store import WorkStore, work_from_file, work_schema, work_to_file
-from tests.builders import make_case, make_cases
+from tests.builders import make_case, make_cases, make_stored_structure, make_structure
 from tests.works import make_collective, make_site, make_step_work, make_work, step_works
 
 TORCH = "2.13.0+cpu"
@@ -56,6 +65,24 @@ def test_what_is_stored_is_loaded(store):
     assert store.load("quick", "2.13.9") == holding(USUAL)
 
 
+def test_structures_are_stored_without_a_version_of_torch(store):
+    structures = {CASE.id: make_stored_structure(CASE)}
+    stored = WorkBaseline(suite="quick", cases=structures)
+    store.update("quick", None, lambda _: stored)
+    assert store.path("quick", None) == store.directory / "structure" / "quick.json"
+    assert store.structures("quick") == structures
+    assert store.structures("other") == {}
+    assert store.structures_by_case() == {CASE.id: make_structure()}
+    assert store.versions("quick") == []
+
+
+def test_cases_of_one_structure_share_it_and_each_collective_is_a_line(store):
+    cases = {case.id: make_stored_structure(case) for case in make_cases()}
+    store.update("quick", None, lambda _: WorkBaseline(suite="quick", cases=cases))
+    lines = store.path("quick", None).read_text().splitlines()
+    assert lines.count('    {"bytes": 3232, "dtype": "float32", "kind": "all_reduce"}') == 1
+
+
 def test_unchanged_counts_are_not_written_again(store):
     path = save(store, holding(USUAL))
     before = path.stat().st_mtime_ns, path.stat().st_ino
@@ -86,7 +113,7 @@ def test_cases_that_do_the_same_share_it():
     file = work_to_file(holding(USUAL, USUAL, USUAL))
     assert len(file.works) == 1
     assert {case.work for case in file.cases.values()} == {0}
-    assert [row.works for site in file.sites for row in site.operations] == ["0"]
+    assert [works for site in file.sites for _, _, _, works, *_ in site.operations] == ["0"]
     assert [case.options for case in file.cases.values()] == [
         {"batch_size": number} for number in range(3)
     ]
@@ -122,6 +149,7 @@ def test_the_other_versions_of_torch_come_after_this_one_nearest_first(store):
         ({"suite": "other"}, "suite is 'other', not 'quick'"),
         ({"torch": "2.12"}, "torch is '2.12', not '2.13'"),
         ({"works": []}, r"cases\.case-0\.work: there is no work 0"),
+        ({"works": [{"parameters": 1, "gradient_bytes": 4}]}, r"works\[0\]\.memory: missing"),
         ({"sites": []}, r"collectives\[0\]: there is no site 0"),
         ({"collectives": []}, r"works\[0\]\.collectives: there is no list 0"),
         ({"autograd": [["MmBackward0", "0-7", 1]]}, "autograd: there is no work 7"),
@@ -169,3 +197,26 @@ def test_the_cases_of_a_suite_share_their_options():
     assert file.options["model.hidden_dim"] == 32
     assert all("model.hidden_dim" not in case.options for case in file.cases.values())
     assert work_from_file(file) == baseline
+
+
+def test_two_ranks_do_not_stand_for_four():
+    """They would for DDP, but a user's model may do what it likes; counting four costs as much."""
+    two, four = make_cases(world_sizes=[2, 4])
+    stored = {two.id: StoredWork(options=two.work(), step=USUAL)}
+    assert WorkBaseline(suite="quick", torch="2.13", cases=stored).of(four) is None
+
+
+def test_stored_sites_are_sorted_and_only_those_that_are_used():
+    late, early, unused = make_site(10, file="b.py"), make_site(10, file="a.py"), make_site(1)
+    work = make_work((late, {}), (early, {"count": 2}))
+    found = canonical(msgspec.structs.replace(work, sites=(*work.sites, unused)))
+    assert found.sites == (early, late)
+    assert [(one.site, one.count) for one in found.operations] == [(0, 2), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [("2.13.0", "2.13"), ("2.13.1+cu130", "2.13"), ("2.14.0a0+gitabc.d", "2.14"), ("2.13", "2.13")],
+)
+def test_the_minor_version_of_torch(version, minor):
+    assert torch_minor(version) == minor

@@ -1,11 +1,13 @@
-"""Which counts are stored, and which stored ones a case is compared with."""
+"""Which counts of a case are stored."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from ddp_perf.work.baseline import StoredWork, WorkBaseline, canonical, merge_work, torch_minor
+from ddp_perf.baselines.save import Saving
+from ddp_perf.baselines.work import StoredWork, WorkBaseline
+from ddp_perf.work.session import merge_work
 from ddp_perf.work.values import CountedCase
 from tests.builders import make_cases
 from tests.works import make_site, make_work
@@ -22,9 +24,11 @@ def holding(*cases, step=USUAL):
 
 
 def merged(baseline, *counted, mode="missing", reason=None):
-    cases = [CountedCase(case=case, work=work) for case, work in counted]
-    options = {"date": "2026-01-02", "commit": "abc", "reason": reason}
-    return merge_work(baseline, cases, mode=mode, **options)
+    saving = Saving(mode=mode, reason=reason)
+    for case, work in counted:
+        one = CountedCase(case=case, work=work)
+        baseline = merge_work(baseline, one, saving, date="2026-01-02", commit="abc")
+    return baseline
 
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
@@ -71,7 +75,7 @@ def test_accepted_options_are_replaced_and_logged():
 
 def test_a_case_that_could_not_be_counted_is_left_alone():
     failed = CountedCase(case=TWO, failure="exited with code 3")
-    assert merge_work(holding(TWO), [failed], mode="accept", date="d") == holding(TWO)
+    assert merge_work(holding(TWO), failed, Saving(mode="accept"), date="d") == holding(TWO)
 
 
 def test_other_cases_of_the_same_options_are_stored_once():
@@ -80,27 +84,6 @@ def test_other_cases_of_the_same_options_are_stored_once():
     assert merged(holding(TWO), (renamed, USUAL)) == holding(TWO)
 
 
-def test_two_ranks_do_not_stand_for_four():
-    """They would for DDP, but a user's model may do what it likes; counting four costs as much."""
-    assert holding(TWO).of(FOUR) is None
-
-
 def test_what_is_only_reported_is_not_stored():
     counted = msgspec.structs.replace(USUAL, reported={"python_calls": 12345})
     assert merged(EMPTY, (TWO, counted)) == holding(TWO)
-
-
-def test_stored_sites_are_sorted_and_only_those_that_are_used():
-    late, early, unused = make_site(10, file="b.py"), make_site(10, file="a.py"), make_site(1)
-    work = make_work((late, {}), (early, {"count": 2}))
-    found = canonical(msgspec.structs.replace(work, sites=(*work.sites, unused)))
-    assert found.sites == (early, late)
-    assert [(one.site, one.count) for one in found.operations] == [(0, 2), (1, 1)]
-
-
-@pytest.mark.parametrize(
-    ("version", "minor"),
-    [("2.13.0", "2.13"), ("2.13.1+cu130", "2.13"), ("2.14.0a0+gitabc.d", "2.14"), ("2.13", "2.13")],
-)
-def test_the_minor_version_of_torch(version, minor):
-    assert torch_minor(version) == minor
