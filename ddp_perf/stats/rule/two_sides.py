@@ -191,7 +191,7 @@ def _conclusion(
     if outcome is Outcome.IMPROVEMENT:
         return f"{measured}; the tolerance is {limit}"
     if outcome is Outcome.REGRESSION:
-        by_chance = f"Such a verdict is false in {level} of comparisons"
+        by_chance = f"Unchanged code is called slower in {level} of comparisons"
         return f"{measured}; the tolerance is {limit}. {by_chance}"
     if outcome is Outcome.SUSPECT:
         by_chance = f"Unchanged code is so slow in at most {100 * SUSPECT_LEVEL:g} % of comparisons"
