@@ -39,8 +39,8 @@ from ddp_perf.settle.references import (
     references,
     what_changed,
 )
-from ddp_perf.stats.rule.comparison import upper_t
 from ddp_perf.stats.rule.error_rate import settled_outcome, suspicion
+from ddp_perf.stats.sequential import upper_t
 from ddp_perf.system.git import CodeState
 from ddp_perf.work.changes import grows
 from ddp_perf.work.text import MOST_LINES, change_sentence, place_text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.sequential import upper_t
 
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2

@@ -8,12 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from scipy import special
 
 from ddp_perf.core.decomposition import COUNTS, LAG, TERMS, Decomposition
 from ddp_perf.core.verdict import Delta, SessionPrior
 from ddp_perf.stats.robust import sd_of_deviations
-from ddp_perf.stats.rule.comparison import upper_t
 from ddp_perf.stats.rule.levels import (
     WIDE_DEFAULT,
     SessionSpread,
@@ -22,6 +20,7 @@ from ddp_perf.stats.rule.levels import (
     squeeze_session_variance,
 )
 from ddp_perf.stats.rule.statistic import satterthwaite
+from ddp_perf.stats.sequential import upper_t
 
 # The change of a figure of the launches since earlier sessions, and its uncertainty.
 #
@@ -134,8 +133,7 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
             unit="count" if name in COUNTS else "s",
             before=statistics.median(figure.levels),
             after=figure.after,
-            uncertainty=float(special.stdtrit(together, 1 - level / 2))
-            * math.sqrt(sessions + launches),
+            uncertainty=upper_t(together, level / 2) * math.sqrt(sessions + launches),
         )
 
     def _of_level(self, figure: FigureChange) -> tuple[float, float]:

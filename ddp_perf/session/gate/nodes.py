@@ -33,7 +33,8 @@ from ddp_perf.stats.alike_nodes import (
     visit_spread,
 )
 from ddp_perf.stats.interval import Estimate, mean_estimate
-from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling, upper_t
+from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling
+from ddp_perf.stats.sequential import upper_t
 from ddp_perf.stats.share import CONFIDENCE
 from ddp_perf.stats.summary import as_session
 

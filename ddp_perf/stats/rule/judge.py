@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
 from typing import TypeVar
@@ -26,7 +25,6 @@ from ddp_perf.stats.rule.comparison import (
     launch_medians,
     level_of_one_session,
 )
-from ddp_perf.stats.rule.error_rate import look_levels
 from ddp_perf.stats.rule.levels import (
     groups_of,
     levels_of,
@@ -40,10 +38,10 @@ from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import (
     JudgedDifference,
     judged_difference,
-    launches_that_likely_decide,
     launches_to_decide,
     sessions_to_decide,
 )
+from ddp_perf.stats.sequential import planned_level
 
 # Judge whether a session is slower than the baseline: the rule, on plain numbers.
 #
@@ -180,14 +178,11 @@ def _significance_levels(
     judged: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
 ) -> SignificanceLevels:
     """Return the levels of this look: the first one planned with at least ``launches``."""
-    if len(looks) < 2:
-        return SignificanceLevels(regression=alpha)
-    information = judged.errors.information(looks)
-    look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
-    return SignificanceLevels(
-        regression=look_levels(alpha, information)[look],
-        passing=look_levels(PASS_LEVEL, information)[look],
+    information = judged.errors.information(looks) if looks else ()
+    regression, passing = (
+        planned_level(error, looks, launches, information) for error in (alpha, PASS_LEVEL)
     )
+    return SignificanceLevels(regression=regression, passing=passing)
 
 
 def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
@@ -195,15 +190,11 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     outcome, by = _outcome(judged, levels)
     launches = likely_launches = sessions = chance = None
     if outcome.is_open:
-        launches = launches_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.UNDECIDED:
-        if launches is None:
-            sessions = sessions_to_decide(judged.errors, comparison, levels)
-        else:
-            likely_launches = launches_that_likely_decide(
-                judged.errors, comparison, levels, least=launches
-            )
+        launches, likely_launches = launches_to_decide(judged.errors, comparison, levels)
+    if outcome is Outcome.UNDECIDED and launches is None:
+        sessions = sessions_to_decide(judged.errors, comparison, levels)
     if outcome is Outcome.SUSPECT:
+        likely_launches = None  # it waits for sessions
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
     # The fast launches bound the step of a session only if it is as fast as they are.

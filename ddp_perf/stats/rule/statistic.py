@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from scipy import special
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.stats.robust import Floats
@@ -37,6 +35,7 @@ from ddp_perf.stats.rule.levels import (
     stored_levels,
     without_slow_sessions,
 )
+from ddp_perf.stats.sequential import MOST, fewest, samples_to_decide
 
 # Variance components of a comparison.
 
@@ -266,59 +265,31 @@ def chance_of_slow_mode(levels: Levels, share: SlowShare, comparison: Comparison
 # Find what would decide a comparison: further launches of this session, or sessions.
 
 
-LIKELY = 0.9
-MOST = 100  # launches or sessions that are considered
-
-
 def launches_to_decide(
     errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
-) -> int | None:
-    """Return how many more launches of this session would decide a comparison.
+) -> tuple[int | None, int | None]:
+    """Return how many more launches of this session decide, and how many do nine times in ten.
 
-    The ratio is assumed to stay as it is. None: no number of launches would, because sessions
-    are missing.
+    For the first number the ratio is assumed to stay as it is. None: no number of launches
+    decides, because sessions are missing.
     """
     if errors.spread.assumed_sd is not None:
-        return None
-    return _fewest(lambda more: _launches_decide(errors, now, levels, more))
+        return None, None
 
+    def decides(launches: int, move: float) -> bool:
+        variance = errors.variance(launches, errors.reference_sessions)
+        slower, faster = (
+            msgspec.structs.replace(
+                now,
+                difference=now.difference + by,
+                standard_error=math.sqrt(variance),
+                degrees_of_freedom=errors.degrees_of_freedom_of(launches),
+            )
+            for by in (move, -move)
+        )
+        return slower.passes(levels.passing) or faster.slower(levels.regression)
 
-def launches_that_likely_decide(
-    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels, *, least: int
-) -> int | None:
-    """Return how many more launches decide a comparison nine times in ten, ``least`` or more.
-
-    The mean of k launches moves by N(0, σ²_launch (1/k − 1/k')) on the way to k' launches. None:
-    not even 100 more do.
-    """
-    for more in range(least, MOST + 1):
-        fewer = 1 / errors.launches - 1 / (errors.launches + more)
-        move = float(special.ndtri(LIKELY)) * math.sqrt(errors.launch_variance * fewer)
-        if _launches_decide(errors, now, levels, more, move=move):
-            return more
-    return None
-
-
-def _launches_decide(
-    errors: VarianceComponents,
-    now: Comparison,
-    levels: SignificanceLevels,
-    more: int,
-    *,
-    move: float = 0.0,
-) -> bool:
-    """Return whether so many more launches decide, if they move the ratio the wrong way so far."""
-    launches = errors.launches + more
-    variance = errors.variance(launches, errors.reference_sessions)
-    then = msgspec.structs.replace(
-        now,
-        standard_error=math.sqrt(variance),
-        degrees_of_freedom=errors.degrees_of_freedom_of(launches),
-    )
-    slower, faster = (
-        msgspec.structs.replace(then, difference=now.difference + by) for by in (move, -move)
-    )
-    return slower.passes(levels.passing) or faster.slower(levels.regression)
+    return samples_to_decide(decides, samples=errors.launches, variance=errors.launch_variance)
 
 
 def sessions_to_decide(
@@ -333,7 +304,7 @@ def sessions_to_decide(
     if errors.spread.assumed_sd is not None:
         return None
 
-    def decided(more: int) -> bool:
+    def decides(more: int) -> bool:
         reference = max(
             errors.reference_sessions, min(errors.reference_sessions + more, REFERENCE_SESSIONS)
         )
@@ -344,11 +315,4 @@ def sessions_to_decide(
         )
         return then.passes(levels.passing) or then.slower(levels.regression)
 
-    return _fewest(decided)
-
-
-def _fewest(decided: Callable[[int], bool]) -> int | None:
-    """Find the smallest number by bisection: a larger one never decides less."""
-    counts = range(1, MOST + 1)
-    found = bisect.bisect_left(counts, True, key=decided)
-    return counts[found] if found < len(counts) else None
+    return fewest(range(1, MOST + 1), decides)

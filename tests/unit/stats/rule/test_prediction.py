@@ -12,7 +12,6 @@ from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.levels import SessionSpread
 from ddp_perf.stats.rule.statistic import (
     VarianceComponents,
-    launches_that_likely_decide,
     launches_to_decide,
     sessions_to_decide,
 )
@@ -58,7 +57,7 @@ def then(now, errors, launches, difference):
 def test_launches_to_decide_are_the_fewest_with_which_the_same_ratio_would_pass():
     now = compared(NOISY)
 
-    more = launches_to_decide(NOISY, now, LEVELS)
+    more, _ = launches_to_decide(NOISY, now, LEVELS)
 
     assert more > 1
     assert then(now, NOISY, 5 + more, 0.0).passes(LEVELS.passing)
@@ -67,9 +66,8 @@ def test_launches_to_decide_are_the_fewest_with_which_the_same_ratio_would_pass(
 
 def test_likely_launches_decide_nine_times_in_ten_though_the_ratio_moves():
     now = compared(NOISY)
-    fewest = launches_to_decide(NOISY, now, LEVELS)
 
-    more = launches_that_likely_decide(NOISY, now, LEVELS, least=fewest)
+    fewest, more = launches_to_decide(NOISY, now, LEVELS)
 
     sd = math.sqrt(NOISY.launch_variance)
     draw = np.random.default_rng(1).normal(0, 1, (2, DRAWS))
@@ -95,7 +93,7 @@ def test_likely_launches_decide_nine_times_in_ten_though_the_ratio_moves():
     ids=["how sessions differ is assumed", "sessions differ too much"],
 )
 def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
-    assert launches_to_decide(sources, compared(sources), LEVELS) is None
+    assert launches_to_decide(sources, compared(sources), LEVELS) == (None, None)
 
 
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
