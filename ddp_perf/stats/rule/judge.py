@@ -36,6 +36,7 @@ from ddp_perf.stats.rule.levels import (
 )
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import (
+    Judged,
     JudgedDifference,
     judged_difference,
     launches_to_decide,
@@ -185,37 +186,48 @@ def _significance_levels(
     return SignificanceLevels(regression=regression, passing=passing)
 
 
-def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
+def plain_verdict(judged: Judged, levels: SignificanceLevels) -> tuple[Verdict, Grounds]:
+    """Return the outcome and its figures, still without a reason, and what decided it."""
     comparison = judged.comparison
     outcome, by = _outcome(judged, levels)
+    # The fast launches bound the step of a session only if it is as fast as they are.
+    fast = by != "share" and not judged.share.prevails
+    verdict = Verdict(
+        outcome=outcome,
+        reason="",
+        ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
+        interval=None if by == "share" else comparison.interval,
+        upper=comparison.upper(levels.passing) if fast else None,
+        minimum_detectable=comparison.minimum_detectable(levels.regression),
+    )
+    return verdict, by
+
+
+def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
+    comparison = judged.comparison
+    verdict, by = plain_verdict(judged, levels)
     launches = likely_launches = sessions = chance = None
-    if outcome.is_open:
+    if verdict.outcome.is_open:
         launches, likely_launches = launches_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.UNDECIDED and launches is None:
+    if verdict.outcome is Outcome.UNDECIDED and launches is None:
         sessions = sessions_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.SUSPECT:
+    if verdict.outcome is Outcome.SUSPECT:
         likely_launches = None  # it waits for sessions
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
-    # The fast launches bound the step of a session only if it is as fast as they are.
-    fast = by != "share" and not judged.mostly_slow
     decision = Decision(
-        outcome=outcome,
+        outcome=verdict.outcome,
         by=by,
-        upper=comparison.upper(levels.passing) if fast else None,
+        upper=verdict.upper,
         more_launches=launches,
         likely_launches=likely_launches,
         more_sessions=sessions,
         chance=chance,
         alpha=alpha,
     )
-    return Verdict(
-        outcome=outcome,
+    return msgspec.structs.replace(
+        verdict,
         reason=reason_of(decision, judged, levels),
-        ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
-        interval=None if by == "share" else comparison.interval,
-        upper=decision.upper,
-        minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=launches,
         likely_launches=likely_launches,
         more_sessions=sessions,
@@ -225,7 +237,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     )
 
 
-def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
+def _outcome(judged: Judged, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
     """Return the outcome, and what decided it."""
     comparison, level, move = judged.comparison, levels.regression, judged.move
     # A control that moved alone must not change the verdict on a case that is as it was.
@@ -237,13 +249,13 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.REGRESSION, "move"
     if slower_itself and comparison.slower(max(SUSPECT_LEVEL, level)):
         return Outcome.SUSPECT, "level"
-    if judged.share.has_grown(judged.overall, judged.comparison.tolerance):
+    if judged.share.has_grown(judged.overall, comparison.tolerance):
         return Outcome.SUSPECT, "share"
-    if judged.mostly_slow:
+    if judged.share.prevails:  # the others prove no good news
         return Outcome.UNDECIDED, "level"
     if faster_itself and comparison.faster(level):
         return Outcome.IMPROVEMENT, "level"
-    if comparison.passes(levels.passing):
+    if (judged.by_launches or comparison).passes(levels.passing):
         return Outcome.PASS, "level"
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, "level"

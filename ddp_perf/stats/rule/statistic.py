@@ -136,23 +136,24 @@ def satterthwaite(*parts: tuple[float, float]) -> float:
 _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
 
-class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of the levels, its variance components, the slow launches and the control."""
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What the outcome depends on: the comparison, the slow launches and the control."""
 
-    comparison: Comparison
-    errors: VarianceComponents
+    comparison: Comparison  # of the code: it counts how sessions differ
+    by_launches: Comparison | None = None  # of these sessions alone, for a PASS
     share: SlowShare
     raw: float  # log ratio of the levels, with what the control explains
     overall: float  # log ratio of the means over all launches, slow ones included
-    chance_all_slow: float  # that all launches of this session are in the slow mode
-    control: ControlMove | None
-    move: ReferenceMove | None  # within the reference
-    off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
+    chance_all_slow: float  # that all judged launches are in the slow mode
+    control: ControlMove | None = None
+    move: ReferenceMove | None = None  # within the reference
 
-    @property
-    def mostly_slow(self) -> bool:
-        """True if most launches are slow, as never before: the others prove no good news."""
-        return self.share.prevails
+
+class JudgedDifference(Judged, frozen=True, kw_only=True):
+    """A session against stored ones, with the variance components."""
+
+    errors: VarianceComponents
+    off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
 
 
 def judged_difference(
