@@ -7,11 +7,33 @@ import statistics
 from collections.abc import Sequence
 
 import msgspec
-
-from ddp_perf.stats.sequential import upper_t
+from scipy import special
 
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
+
+
+def upper_t(degrees_of_freedom: float, level: float) -> float:
+    """Return the upper quantile of Student's t at ``level``.
+
+    With infinite degrees of freedom it is the quantile of the normal law.
+    """
+    return -float(special.stdtrit(degrees_of_freedom, level))
+
+
+def half_width(sd: float, samples: int, level: float) -> float:
+    """Return the half-width of the interval of a mean; ``level`` is the error at each end."""
+    return upper_t(samples - 1, level) * sd / math.sqrt(samples)
+
+
+def satterthwaite(*parts: tuple[float, float]) -> float:
+    """Return the degrees of freedom of a sum of variances (Satterthwaite 1946).
+
+    ``parts`` are pairs of a variance and its degrees of freedom; 1 if all variances are 0.
+    """
+    total = sum(variance for variance, _ in parts)
+    spent = sum(variance**2 / df for variance, df in parts)
+    return total**2 / spent if spent else 1.0
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +65,7 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Estimate(value=mean)
-    margin = upper_t(len(values) - 1, _TAIL) * math.sqrt(_variance_of_mean(values))
+    margin = half_width(statistics.stdev(values), len(values), _TAIL)
     return Estimate(value=mean, low=mean - margin, high=mean + margin)
 
 
@@ -59,18 +81,8 @@ def ratio_estimate(old: Sequence[float], new: Sequence[float]) -> Estimate | Non
     ratio = math.exp(difference)
     if len(before) < 2 or len(after) < 2:
         return Estimate(value=ratio)
-    parts = [_variance_of_mean(logs) for logs in (before, after)]
-    total = sum(parts)
-    if total == 0:
-        return Estimate(value=ratio, low=ratio, high=ratio)
-    freedom = total**2 / sum(
-        part**2 / (len(logs) - 1) for part, logs in zip(parts, (before, after), strict=True)
-    )
-    margin = min(upper_t(freedom, _TAIL) * math.sqrt(total), 300.0)  # exp stays finite
-    return Estimate(
-        value=ratio, low=math.exp(difference - margin), high=math.exp(difference + margin)
-    )
-
-
-def _variance_of_mean(values: Sequence[float]) -> float:
-    return statistics.variance(values) / len(values)
+    parts = [(statistics.variance(logs) / len(logs), len(logs) - 1.0) for logs in (before, after)]
+    error = math.sqrt(sum(variance for variance, _ in parts))
+    margin = min(upper_t(satterthwaite(*parts), _TAIL) * error, 300.0)  # exp stays finite
+    low, high = math.exp(difference - margin), math.exp(difference + margin)
+    return Estimate(value=ratio, low=low, high=high)

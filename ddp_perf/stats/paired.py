@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.stats.interval import mean_estimate
-from ddp_perf.stats.sequential import upper_t
+from ddp_perf.stats.interval import mean_estimate, upper_t
 from ddp_perf.stats.share import CONFIDENCE
 
 

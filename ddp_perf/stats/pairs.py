@@ -15,8 +15,9 @@ import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
+from ddp_perf.stats.interval import half_width, upper_t
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.sequential import fewest, half_width, level_of_last_look, upper_t
+from ddp_perf.stats.sequential import fewest, level_of_last_look
 
 # The plan of a paired test: how often it may be wrong, and after how many pairs one looks.
 

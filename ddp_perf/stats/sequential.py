@@ -16,22 +16,6 @@ from scipy import special
 
 from ddp_perf.stats.robust import Floats
 
-# Intervals by Student's t.
-
-
-def upper_t(degrees_of_freedom: float, level: float) -> float:
-    """Return the upper quantile of Student's t at ``level``.
-
-    With infinite degrees of freedom it is the quantile of the normal law.
-    """
-    return -float(special.stdtrit(degrees_of_freedom, level))
-
-
-def half_width(sd: float, samples: int, level: float) -> float:
-    """Return the half-width of the interval of a mean; ``level`` is the error of one side."""
-    return upper_t(samples - 1, level) * sd / math.sqrt(samples)
-
-
 # One false-alarm rate, divided over the looks.
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.sequential import upper_t
 
 # The difference of two levels, its error, and what may be concluded from it.
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.stats.interval import satterthwaite
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import (
     NOT_SAMPLED,
@@ -58,25 +59,20 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         """The between-session variance: what the launches do not explain."""
         return max(0.0, self.spread.variance - self.baseline_launch_noise)
 
-    def variance(self, launches: int, reference_sessions: int) -> float:
-        """Return the variance of the difference after so many launches and reference sessions."""
+    def variance_of(self, launches: float) -> float:
+        """Return the variance of the difference with so many launches of the current session."""
         return (
             self.session_variance
             + self.launch_variance / launches
-            + self.reference_variance(reference_sessions)
+            + level_variance(self.spread, self.reference_sessions)
             + self.control
             + self.sampling.variance
         )
 
-    def reference_variance(self, sessions: int) -> float:
-        """Return the variance of the median of so many baseline sessions."""
-        return level_variance(self.spread, sessions)
-
     @property
     def standard_error(self) -> float:
         """The standard error of the difference, on the log scale."""
-        variance = self.variance(self.launches, self.reference_sessions)
-        return math.sqrt(variance)
+        return math.sqrt(self.variance_of(self.launches))
 
     def information(self, looks: Sequence[int]) -> list[float]:
         """Return the information at each look, as a share of the information at the last one.
@@ -85,29 +81,20 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         The part of the variance that no launch reduces is halved: it is estimated from few
         sessions, and looks that are taken for more correlated than they are alarm too often.
         """
-        shared = (
-            self.session_variance
-            + self.reference_variance(self.reference_sessions)
-            + self.control
-            + self.sampling.variance
-        )
+        shared = self.variance_of(math.inf)
         variances = [shared / 2 + self.launch_variance / launches for launches in looks]
         return [variances[-1] / variance if variance else 1.0 for variance in variances]
 
     @property
     def degrees_of_freedom(self) -> float:
-        """The degrees of freedom of the difference."""
-        return self.degrees_of_freedom_of(self.launches)
-
-    def degrees_of_freedom_of(self, launches: int) -> float:
-        """Return the degrees of freedom after so many launches: of sessions, or of both.
+        """The degrees of freedom of the difference: of sessions, or of both.
 
         The launches count if this session has fewer of them than the baseline sessions, or if they
         differ more.
         """
-        excess = self.launch_variance / launches - self.baseline_launch_noise
+        excess = self.launch_variance / self.launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
-        launch_df = launches - 1 if self.restless else self.launch_df
+        launch_df = self.launches - 1 if self.restless else self.launch_df
         parts = []
         if excess > 0 and launch_df:
             parts.append((excess, float(launch_df)))
@@ -115,19 +102,18 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
             parts.append((self.sampling.variance, self.sampling.degrees_of_freedom))
         if not parts:
             return sessions
-        total = self.variance(launches, self.reference_sessions)
+        total = self.variance_of(self.launches)
         rest = total - sum(variance for variance, _ in parts)
         return satterthwaite((rest, sessions), *parts)
 
-
-def satterthwaite(*parts: tuple[float, float]) -> float:
-    """Return the degrees of freedom of a sum of variances (Satterthwaite 1946).
-
-    ``parts`` are pairs of a variance and its degrees of freedom; 1 if all variances are 0.
-    """
-    total = sum(variance for variance, _ in parts)
-    spent = sum(variance**2 / df for variance, df in parts)
-    return total**2 / spent if spent else 1.0
+    def compare(self, difference: float, tolerance: float) -> Comparison:
+        """Return a difference (log ratio) with its error."""
+        return Comparison(
+            difference=difference,
+            standard_error=self.standard_error,
+            degrees_of_freedom=self.degrees_of_freedom,
+            tolerance=tolerance,
+        )
 
 
 # The difference that is judged, with its error, computed from the levels of the sessions.
@@ -189,14 +175,8 @@ def judged_difference(
         )
         level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
         difference = current - moved.slope * float(control[-1]) - level
-    errors = _errors(levels, stored, len(chosen), moved)
-    errors = msgspec.structs.replace(errors, sampling=options.sampling)
-    comparison = Comparison(
-        difference=difference,
-        standard_error=errors.standard_error,
-        degrees_of_freedom=errors.degrees_of_freedom,
-        tolerance=options.tolerance,
-    )
+    errors = _errors(levels, stored, len(chosen), moved, options.sampling)
+    comparison = errors.compare(difference, options.tolerance)
     at_level = [number >= 0 for number in session_levels] or [True] * len(kept)
     share = slow_share(levels, kept.tolist(), at_level)
     return JudgedDifference(
@@ -224,7 +204,11 @@ def _selection(levels: Levels, groups: Groups, reference: int) -> tuple[Mask, in
 
 
 def _errors(
-    levels: Levels, stored: StoredLevels, reference_sessions: int, control: ControlMove | None
+    levels: Levels,
+    stored: StoredLevels,
+    reference_sessions: int,
+    control: ControlMove | None,
+    sampling: Sampling,
 ) -> VarianceComponents:
     """Return the variance components; launches that differ more than before count by themselves."""
     restless = _is_restless(levels)
@@ -237,6 +221,7 @@ def _errors(
         launches=int(levels.fast_launches[-1]),
         reference_sessions=reference_sessions,
         control=control.variance if control else 0.0,
+        sampling=sampling,
     )
 
 
@@ -278,16 +263,8 @@ def launches_to_decide(
         return None, None
 
     def decides(launches: int, move: float) -> bool:
-        variance = errors.variance(launches, errors.reference_sessions)
-        slower, faster = (
-            msgspec.structs.replace(
-                now,
-                difference=now.difference + by,
-                standard_error=math.sqrt(variance),
-                degrees_of_freedom=errors.degrees_of_freedom_of(launches),
-            )
-            for by in (move, -move)
-        )
+        later = msgspec.structs.replace(errors, launches=launches)
+        slower, faster = (later.compare(now.difference + by, now.tolerance) for by in (move, -move))
         return slower.passes(levels.passing) or faster.slower(levels.regression)
 
     return samples_to_decide(decides, samples=errors.launches, variance=errors.launch_variance)
@@ -309,9 +286,10 @@ def sessions_to_decide(
         reference = max(
             errors.reference_sessions, min(errors.reference_sessions + more, REFERENCE_SESSIONS)
         )
+        later = msgspec.structs.replace(errors, reference_sessions=reference)
         then = msgspec.structs.replace(
             now,
-            standard_error=math.sqrt(errors.variance(errors.launches, reference)),
+            standard_error=later.standard_error,
             degrees_of_freedom=now.degrees_of_freedom + more,
         )
         return then.passes(levels.passing) or then.slower(levels.regression)

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.interval import half_width
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, Figures
-from ddp_perf.stats.sequential import half_width, planned_level, samples_to_decide
+from ddp_perf.stats.sequential import planned_level, samples_to_decide
 
 _LEAST_MORE = 2  # launches after a single one, which shows no spread
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.render.units import at_most_percent, counted, short_percent
+from ddp_perf.stats.interval import satterthwaite
 from ddp_perf.stats.rule.comparison import (
     SUSPECT_LEVEL,
     Comparison,
@@ -31,7 +32,7 @@ from ddp_perf.stats.rule.levels import (
     slow_share,
 )
 from ddp_perf.stats.rule.reason import count_slow, interval_text, ratio_change, slow_launches
-from ddp_perf.stats.rule.statistic import Judged, chance_of_slow_mode, satterthwaite
+from ddp_perf.stats.rule.statistic import Judged, chance_of_slow_mode
 
 # The difference of two sides of a comparison, each of one session or several.
 #

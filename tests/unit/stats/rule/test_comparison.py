@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, Comparison
-from ddp_perf.stats.sequential import upper_t
 
 
 def comparison(difference=0.0, error=0.006, df=7.0, tolerance=0.02):
