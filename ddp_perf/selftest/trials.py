@@ -31,8 +31,8 @@ from ddp_perf.selftest.curve import (
     slow_down_of,
 )
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
+from ddp_perf.stats.interval import share_found
 from ddp_perf.stats.rule.comparison import JudgeOptions
-from ddp_perf.stats.share import share_found
 from ddp_perf.stats.summary import as_session, summarise
 from ddp_perf.system.ledger import Conditions, Ledger
 

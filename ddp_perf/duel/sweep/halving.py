@@ -19,7 +19,7 @@ from ddp_perf.duel.open_sides import Turn, launch_turns
 from ddp_perf.duel.sweep.settings import LeftOut, Setting, Settings
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
-from ddp_perf.stats.paired import PairedRatio, ratio_of_positive
+from ddp_perf.stats.interval import PairedRatio, ratio_of_positive
 from ddp_perf.stats.pairs import PairedPlan, best_chances, judge_pairs, plan_pair_looks
 from ddp_perf.stats.summary import step_level
 

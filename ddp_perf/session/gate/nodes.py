@@ -32,9 +32,8 @@ from ddp_perf.stats.alike_nodes import (
     usual_offsets,
     visit_spread,
 )
-from ddp_perf.stats.interval import Estimate, half_width, mean_estimate, upper_t
+from ddp_perf.stats.interval import CONFIDENCE, Estimate, half_width, mean_estimate, upper_t
 from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling
-from ddp_perf.stats.share import CONFIDENCE
 from ddp_perf.stats.summary import as_session
 
 # Sessions of alike nodes as the rule takes them: over all nodes, each in the place of a launch.
