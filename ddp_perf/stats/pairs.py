@@ -17,7 +17,7 @@ from scipy import special
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.stats.interval import half_width, upper_t
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.sequential import fewest, level_of_last_look
+from ddp_perf.stats.sequential import fewest, level_at
 
 # The plan of a paired test: how often it may be wrong, and after how many pairs one looks.
 
@@ -59,11 +59,11 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def difference_level(self, pairs: int) -> float:
         """Return the one-sided level at which SLOWER, or FASTER, is judged after these pairs."""
-        return level_of_last_look(self.alpha, self.looks, pairs)
+        return level_at(self.alpha, self.looks, pairs)
 
     def equivalence_level(self, pairs: int) -> float:
         """Return the level of each of the two one-sided tests of EQUIVALENT after these pairs."""
-        return level_of_last_look(EQUIVALENCE_ERROR, self.looks, pairs)
+        return level_at(EQUIVALENCE_ERROR, self.looks, pairs)
 
 
 def plan_pair_looks(most: int) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def planned_level(
 
 
 @functools.lru_cache(maxsize=1024)  # cases and metrics have the same plan
-def level_of_last_look(error: float, looks: tuple[int, ...], samples: int) -> float:
+def level_at(error: float, looks: tuple[int, ...], samples: int) -> float:
     """Return the level of a look, planned or not: the error is spent by the share of samples.
 
     Lan & DeMets (Biometrika 70, 1983) allow a look that was not planned, if the figures did not

@@ -212,7 +212,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     if verdict.outcome is Outcome.UNDECIDED and launches is None:
         sessions = sessions_to_decide(judged.errors, comparison, levels)
     if verdict.outcome is Outcome.SUSPECT:
-        likely_launches = None  # it waits for sessions
+        likely_launches = None  # it is stated of an UNDECIDED verdict alone
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
     decision = Decision(
