@@ -28,7 +28,7 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 from tests.builders import FakeLauncher
 from tests.suites import make_bench
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from scipy import optimize, stats
 
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 
 
 def with_interval(events: int, trials: int, digits: int = 1) -> str:

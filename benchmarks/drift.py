@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.families import Floats
 from ddp_perf.history.trend import LEAST_LEVEL, Trend, cut, find_trend
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 
 SEED, SERIES, SESSIONS, STEP_AT = 2, 200, 60, 40
 FIRST_REPORT, LAST_REPORT = 7, 120  # the sessions of a series that is reported after each of them

@@ -13,7 +13,7 @@ from ddp_perf.config.suite import Suite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.selftest.curve import interval_text
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 
 PROBE_STEPS = 8  # as usual
 SUITE = Suite(

@@ -28,7 +28,7 @@ from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.interval import upper_t
 
 STEPS = 300  # of a launch, with the warm-ups
 

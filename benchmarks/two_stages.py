@@ -38,6 +38,7 @@ from benchmarks.two_stage_machines import (
 from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.verdict import DuelOutcome, Outcome, SessionPrior, Verdict
+from ddp_perf.stats.interval import share_found
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs, most_apart, plan_pair_looks
 from ddp_perf.stats.rule.error_rate import (
     OF_SESSION,
@@ -48,7 +49,6 @@ from ddp_perf.stats.rule.error_rate import (
 )
 from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT, Mask
-from ddp_perf.stats.share import share_found
 from tests.judging import judge_by_figures
 
 RATE, TOLERANCE, OF_TIME = 0.01, 0.05, 0.75

@@ -20,7 +20,7 @@ from ddp_perf.render.units import (
     short_percent,
     suite_names,
 )
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 
 # The history of cases as text.
 

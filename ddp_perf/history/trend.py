@@ -14,8 +14,9 @@ from scipy import special
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.history.records import SessionInfo, TimeSeries
 from ddp_perf.session.gate.comparability import changes
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
+from ddp_perf.stats.rule.comparison import PASS_LEVEL
 from ddp_perf.stats.rule.levels import session_correlation
 
 # A series of sessions as one level and its moves (steps and drifts), by least squares.

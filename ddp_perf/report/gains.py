@@ -15,7 +15,7 @@ from ddp_perf.render.units import (
 )
 from ddp_perf.session.gains import GainTable, TechniqueGain, gains_of
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.paired import PairedRatio
+from ddp_perf.stats.interval import PairedRatio
 
 _GAINS = (
     Column(title="technique", words=True),

@@ -24,9 +24,14 @@ from ddp_perf.session.compare_sessions import ComparedSession, ComparedSide
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import LinkFinding, SuiteResult
-from ddp_perf.stats.interval import Estimate, EstimatePair, mean_estimate, ratio_estimate
+from ddp_perf.stats.interval import (
+    CONFIDENCE,
+    Estimate,
+    EstimatePair,
+    mean_estimate,
+    ratio_estimate,
+)
 from ddp_perf.stats.link import Link, Topology, flat
-from ddp_perf.stats.share import CONFIDENCE
 from ddp_perf.stats.summary import efficiency_of
 
 # The links of two machines side by side, each as fitted to a collective or to a scaling curve.

@@ -24,8 +24,8 @@ from ddp_perf.render.units import (
     short_percent,
     to_json,
 )
+from ddp_perf.stats.interval import CONFIDENCE, Share
 from ddp_perf.stats.robust import robust_sd
-from ddp_perf.stats.share import CONFIDENCE, Share
 from ddp_perf.system.files import VersionedJson
 
 # The observed slow-down of trials, and how many trials show a rate.

@@ -37,8 +37,8 @@ from ddp_perf.session.measure.experiment import (
     Log,
     LoggedLaunch,
 )
+from ddp_perf.stats.interval import share_found
 from ddp_perf.stats.rule.comparison import JudgeOptions
-from ddp_perf.stats.share import share_found
 from ddp_perf.stats.summary import as_session
 from ddp_perf.system.ledger import Conditions, Ledger
 

@@ -16,8 +16,8 @@ from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.interval import PairedRatio, ratio_of_means, ratio_of_positive
 from ddp_perf.stats.link import sent_bytes
-from ddp_perf.stats.paired import PairedRatio, ratio_of_means, ratio_of_positive
 
 
 class TechniqueGain(msgspec.Struct, frozen=True, kw_only=True):

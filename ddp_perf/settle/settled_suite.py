@@ -39,7 +39,7 @@ from ddp_perf.settle.references import (
     references,
     what_changed,
 )
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.interval import half_width
 from ddp_perf.stats.rule.error_rate import settled_outcome, suspicion
 from ddp_perf.system.git import CodeState
 from ddp_perf.work.changes import grows
@@ -200,8 +200,8 @@ def _upper(logs: Sequence[float]) -> float | None:
     """Return the one-sided 99.5 % upper bound of the ratio, or None with fewer than two pairs."""
     if len(logs) < 2:
         return None
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(statistics.fmean(logs) + upper_t(len(logs) - 1, _RULED_OUT) * error)
+    margin = half_width(statistics.stdev(logs), len(logs), _RULED_OUT)
+    return math.exp(statistics.fmean(logs) + margin)
 
 
 def _by_its_numerator(finding: Finding, settled: Sequence[Finding]) -> Finding:

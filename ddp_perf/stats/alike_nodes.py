@@ -15,16 +15,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.stats.robust import robust_sd, sd_of_deviations
+from ddp_perf.stats.robust import robust_df, robust_sd, sd_of_deviations
 from ddp_perf.stats.rule.comparison import Comparison, Figures
 
 NodeFigures = Mapping[str, Figures]  # of each node of a session, one figure for each launch
 Offsets = Mapping[str, float]  # of each node of a session, its log ratio to the others, or to all
 
 LEAST_NODES = 4  # fewer do not show which of them differs
-# The precision of the median absolute deviation, as a share of that of the sd (Rousseeuw & Croux,
-# JASA 88, 1993), and n × the variance of a median ÷ that of a value.
-_MAD_EFFICIENCY, _MEDIAN_COST = 0.37, math.pi / 2
+_MEDIAN_COST = math.pi / 2  # n × the variance of a median ÷ that of a value
 _LEAST_LAUNCHES = 3  # of a median that one of them does not move
 
 
@@ -117,7 +115,7 @@ def usual_offsets(sessions: Sequence[Offsets]) -> dict[str, float]:
 def node_spread(offsets: Offsets) -> Spread:
     """Return how far nodes are apart, by one offset of each."""
     return Spread(
-        sd=robust_sd(list(offsets.values())), degrees_of_freedom=_robust_df(len(offsets) - 1)
+        sd=robust_sd(list(offsets.values())), degrees_of_freedom=robust_df(len(offsets) - 1)
     )
 
 
@@ -131,7 +129,7 @@ def visit_spread(sessions: Sequence[Offsets]) -> Spread | None:
     if not moves:
         return None
     sd = sd_of_deviations(moves) / math.sqrt(2)
-    return Spread(sd=sd, degrees_of_freedom=_robust_df(len(moves)))
+    return Spread(sd=sd, degrees_of_freedom=robust_df(len(moves)))
 
 
 def _by_node(sessions: Sequence[Offsets]) -> dict[str, list[float]]:
@@ -149,11 +147,6 @@ def _to_others(logs: Mapping[str, float]) -> dict[str, float]:
         node: log - statistics.median(logs[other] for other in logs if other != node)
         for node, log in logs.items()
     }
-
-
-def _robust_df(values: int) -> float:
-    """Return the degrees of freedom of a variance from the median absolute deviation."""
-    return max(1.0, _MAD_EFFICIENCY * values)
 
 
 def _of_median(values: int) -> float:

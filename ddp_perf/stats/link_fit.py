@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddp_perf.core.subject import CollectiveKind
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.link import Link, LinkFit, LinkPoint, LinkShift, Shift, ring_s
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import upper_t
 
 CONFIDENCE = 0.95
 _LEAST_SIZES = 3  # two figures are fitted, and one residual must be left for the error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
 import statistics
@@ -16,9 +15,9 @@ import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
+from ddp_perf.stats.interval import half_width, upper_t
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import upper_t
-from ddp_perf.stats.rule.error_rate import look_levels
+from ddp_perf.stats.sequential import fewest, level_at
 
 # The plan of a paired test: how often it may be wrong, and after how many pairs one looks.
 
@@ -60,23 +59,11 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def difference_level(self, pairs: int) -> float:
         """Return the one-sided level at which SLOWER, or FASTER, is judged after these pairs."""
-        return _level_of(self.alpha, self.looks, pairs)
+        return level_at(self.alpha, self.looks, pairs)
 
     def equivalence_level(self, pairs: int) -> float:
         """Return the level of each of the two one-sided tests of EQUIVALENT after these pairs."""
-        return _level_of(EQUIVALENCE_ERROR, self.looks, pairs)
-
-
-@functools.lru_cache(maxsize=1024)  # cases and metrics have the same plan
-def _level_of(error: float, looks: tuple[int, ...], pairs: int) -> float:
-    """Return the level of a look, planned or not: the error is spent by the share of pairs.
-
-    Lan & DeMets (Biometrika 70, 1983) allow a look that was not planned, if the figures did not
-    cause it. What is then left for later looks is not needed: there are none.
-    """
-    before = [look for look in looks if look < pairs]
-    taken = (*before, pairs, looks[-1]) if pairs < looks[-1] else looks
-    return look_levels(error, taken)[min(len(before), len(taken) - 1)]
+        return level_at(EQUIVALENCE_ERROR, self.looks, pairs)
 
 
 def plan_pair_looks(most: int) -> tuple[int, ...]:
@@ -128,15 +115,13 @@ def pairs_to_decide(mean: float, spread: float, pairs: int, plan: PairedPlan) ->
     difference, equivalence = plan.difference_level(last), plan.equivalence_level(last)
 
     def decides(count: int) -> bool:
-        error = spread / math.sqrt(count)
-        differs = abs(mean) > upper_t(count - 1, difference) * error
-        return differs or abs(mean) + upper_t(count - 1, equivalence) * error <= plan.margin
+        differs = abs(mean) > half_width(spread, count, difference)
+        return differs or abs(mean) + half_width(spread, count, equivalence) <= plan.margin
 
-    counts = range(max(2, pairs + 1), pairs + _FURTHEST + 1)
-    found = bisect.bisect_left(counts, True, key=decides)
-    if found == len(counts):
+    found = fewest(range(max(2, pairs + 1), pairs + _FURTHEST + 1), decides)
+    if found is None:
         return None
-    return next((look for look in plan.looks if look >= counts[found]), counts[found]) - pairs
+    return next((look for look in plan.looks if look >= found), found) - pairs
 
 
 # Pairs that lie apart from the others, because one of their launches was in a slow mode.
@@ -253,18 +238,14 @@ def look_at(logs: Sequence[float], plan: PairedPlan) -> PairedLook:
     count = len(kept)
     mean = float(kept.mean()) if count else 0.0
     sd = _sd(kept.tolist())
-
-    def half_width(level: float) -> float:
-        return upper_t(count - 1, level) * sd / math.sqrt(count)
-
     equal = most_apart(pairs, EQUIVALENCE_ERROR / looks) is not None
     return PairedLook(
         pairs=pairs,
         apart=pairs - count,
         mean=mean,
         sd=sd,
-        difference=None if most is None else half_width(plan.difference_level(pairs)),
-        equivalence=half_width(plan.equivalence_level(pairs)) if equal else None,
+        difference=None if most is None else half_width(sd, count, plan.difference_level(pairs)),
+        equivalence=half_width(sd, count, plan.equivalence_level(pairs)) if equal else None,
     )
 
 

@@ -8,12 +8,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from scipy import special
 
 from ddp_perf.core.decomposition import COUNTS, LAG, TERMS, Decomposition
 from ddp_perf.core.verdict import Delta, SessionPrior
-from ddp_perf.stats.robust import sd_of_deviations
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.interval import half_width, satterthwaite, upper_t
+from ddp_perf.stats.robust import robust_df, sd_of_deviations
 from ddp_perf.stats.rule.levels import (
     WIDE_DEFAULT,
     SessionSpread,
@@ -21,7 +20,6 @@ from ddp_perf.stats.rule.levels import (
     sessions_alone,
     squeeze_session_variance,
 )
-from ddp_perf.stats.rule.statistic import satterthwaite
 
 # The change of a figure of the launches since earlier sessions, and its uncertainty.
 #
@@ -36,7 +34,6 @@ from ddp_perf.stats.rule.statistic import satterthwaite
 
 Row = Mapping[str, float]  # one launch: seconds by term
 
-_EFFICIENCY_OF_MAD = 0.37  # of the degrees of freedom of a standard deviation, for a normal law
 _VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ the variance of the mean, for a normal law
 
 
@@ -58,7 +55,7 @@ class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
     def launch_df(self) -> float:
         """The degrees of freedom of `launch_variance`: each session's level takes one."""
         spent = 1 + len(self.levels)
-        return max(1.0, _EFFICIENCY_OF_MAD * (self.launches + self.launches_before - spent))
+        return robust_df(self.launches + self.launches_before - spent)
 
     @property
     def session_df(self) -> int:
@@ -134,8 +131,7 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
             unit="count" if name in COUNTS else "s",
             before=statistics.median(figure.levels),
             after=figure.after,
-            uncertainty=float(special.stdtrit(together, 1 - level / 2))
-            * math.sqrt(sessions + launches),
+            uncertainty=upper_t(together, level / 2) * math.sqrt(sessions + launches),
         )
 
     def _of_level(self, figure: FigureChange) -> tuple[float, float]:
@@ -316,10 +312,9 @@ def paired_terms(pairs: Sequence[tuple[Decomposition, Decomposition]]) -> tuple[
 
 def _change(term: str, values: Sequence[tuple[float, float]]) -> Delta:
     differences = [after - before for before, after in values]
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
     return Delta(
         name=term,
         before=statistics.fmean(before for before, _ in values),
         after=statistics.fmean(after for _, after in values),
-        uncertainty=upper_t(len(values) - 1, _LEVEL_OF_TERM / 2) * error,
+        uncertainty=half_width(statistics.stdev(differences), len(values), _LEVEL_OF_TERM / 2),
     )

@@ -34,7 +34,7 @@ from ddp_perf.session.measure.experiment import (
     next_block,
     open_log,
 )
-from ddp_perf.stats.paired import PairedRatio, ratio_of_positive
+from ddp_perf.stats.interval import PairedRatio, ratio_of_positive
 from ddp_perf.stats.pairs import PairedPlan, best_chances, judge_pairs, plan_pair_looks
 from ddp_perf.system.ledger import Conditions, Entries
 

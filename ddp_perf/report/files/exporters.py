@@ -18,7 +18,7 @@ from ddp_perf.render.model import Status
 from ddp_perf.report.gains import reduction
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
-from ddp_perf.stats.paired import PairedRatio
+from ddp_perf.stats.interval import PairedRatio
 from ddp_perf.system.files import replace_file
 
 # ``ddp_perf.prom``: for node_exporter's textfile collector.

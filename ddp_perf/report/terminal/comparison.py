@@ -33,7 +33,7 @@ from ddp_perf.session.compare_sessions import (
     SessionComparison,
 )
 from ddp_perf.session.result import Conclusion
-from ddp_perf.stats.share import CONFIDENCE
+from ddp_perf.stats.interval import CONFIDENCE
 
 # The comparison of results files, as text and as JSON.
 

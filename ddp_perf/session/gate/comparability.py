@@ -27,7 +27,7 @@ from ddp_perf.core.metric import STEP_TIME, is_controlled, metric_spec
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.render.units import change_text, counted, field_changes
 from ddp_perf.session.gate.disturbance import made_invalid
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT
 

@@ -32,9 +32,8 @@ from ddp_perf.stats.alike_nodes import (
     usual_offsets,
     visit_spread,
 )
-from ddp_perf.stats.interval import Estimate, mean_estimate
-from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling, upper_t
-from ddp_perf.stats.share import CONFIDENCE
+from ddp_perf.stats.interval import CONFIDENCE, Estimate, half_width, mean_estimate, upper_t
+from ddp_perf.stats.rule.comparison import NOT_SAMPLED, Sampling
 from ddp_perf.stats.summary import as_session
 
 # Sessions of alike nodes as the rule takes them: over all nodes, each in the place of a launch.
@@ -580,7 +579,7 @@ def _exponential(logs: Sequence[float], *, of: int) -> Estimate:
     """Return the geometric mean with the interval of one among ``of`` means (Bonferroni)."""
     mean = statistics.fmean(logs)
     tail = (1 - CONFIDENCE) / 2 / of
-    margin = upper_t(len(logs) - 1, tail) * statistics.stdev(logs) / math.sqrt(len(logs))
+    margin = half_width(statistics.stdev(logs), len(logs), tail)
     low, high = (math.exp(min(mean + side * margin, 300.0)) for side in (-1, 1))
     return Estimate(value=math.exp(mean), low=low, high=high)
 

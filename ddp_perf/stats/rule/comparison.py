@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.robust import Floats
 
@@ -97,14 +98,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return the minimum detectable effect (power 90 %) at ``level``, as a fraction."""
         beta = upper_t(self.degrees_of_freedom, 1 - POWER) * self.standard_error
         return math.expm1(min(self.critical(level) + beta, 300.0))
-
-
-def upper_t(degrees_of_freedom: float, level: float) -> float:
-    """Return the upper quantile of Student's t at ``level``.
-
-    With infinite degrees of freedom it is the quantile of the normal law.
-    """
-    return -float(special.stdtrit(degrees_of_freedom, level))
 
 
 def upper_session(degrees_of_freedom: float, level: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
 from typing import TypeVar
@@ -26,7 +25,6 @@ from ddp_perf.stats.rule.comparison import (
     launch_medians,
     level_of_one_session,
 )
-from ddp_perf.stats.rule.error_rate import look_levels
 from ddp_perf.stats.rule.levels import (
     groups_of,
     levels_of,
@@ -38,12 +36,13 @@ from ddp_perf.stats.rule.levels import (
 )
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import (
+    Judged,
     JudgedDifference,
     judged_difference,
-    launches_that_likely_decide,
     launches_to_decide,
     sessions_to_decide,
 )
+from ddp_perf.stats.sequential import planned_level
 
 # Judge whether a session is slower than the baseline: the rule, on plain numbers.
 #
@@ -180,51 +179,55 @@ def _significance_levels(
     judged: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
 ) -> SignificanceLevels:
     """Return the levels of this look: the first one planned with at least ``launches``."""
-    if len(looks) < 2:
-        return SignificanceLevels(regression=alpha)
-    information = judged.errors.information(looks)
-    look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
-    return SignificanceLevels(
-        regression=look_levels(alpha, information)[look],
-        passing=look_levels(PASS_LEVEL, information)[look],
+    information = judged.errors.information(looks) if looks else ()
+    regression, passing = (
+        planned_level(error, looks, launches, information) for error in (alpha, PASS_LEVEL)
     )
+    return SignificanceLevels(regression=regression, passing=passing)
+
+
+def plain_verdict(judged: Judged, levels: SignificanceLevels) -> tuple[Verdict, Grounds]:
+    """Return the outcome and its figures, still without a reason, and what decided it."""
+    comparison = judged.comparison
+    outcome, by = _outcome(judged, levels)
+    # The fast launches bound the step of a session only if it is as fast as they are.
+    fast = by != "share" and not judged.share.prevails
+    verdict = Verdict(
+        outcome=outcome,
+        reason="",
+        ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
+        interval=None if by == "share" else comparison.interval,
+        upper=comparison.upper(levels.passing) if fast else None,
+        minimum_detectable=comparison.minimum_detectable(levels.regression),
+    )
+    return verdict, by
 
 
 def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
     comparison = judged.comparison
-    outcome, by = _outcome(judged, levels)
+    verdict, by = plain_verdict(judged, levels)
     launches = likely_launches = sessions = chance = None
-    if outcome.is_open:
-        launches = launches_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.UNDECIDED:
-        if launches is None:
-            sessions = sessions_to_decide(judged.errors, comparison, levels)
-        else:
-            likely_launches = launches_that_likely_decide(
-                judged.errors, comparison, levels, least=launches
-            )
-    if outcome is Outcome.SUSPECT:
+    if verdict.outcome.is_open:
+        launches, likely_launches = launches_to_decide(judged.errors, comparison, levels)
+    if verdict.outcome is Outcome.UNDECIDED and launches is None:
+        sessions = sessions_to_decide(judged.errors, comparison, levels)
+    if verdict.outcome is Outcome.SUSPECT:
+        likely_launches = None  # it is stated of an UNDECIDED verdict alone
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
-    # The fast launches bound the step of a session only if it is as fast as they are.
-    fast = by != "share" and not judged.mostly_slow
     decision = Decision(
-        outcome=outcome,
+        outcome=verdict.outcome,
         by=by,
-        upper=comparison.upper(levels.passing) if fast else None,
+        upper=verdict.upper,
         more_launches=launches,
         likely_launches=likely_launches,
         more_sessions=sessions,
         chance=chance,
         alpha=alpha,
     )
-    return Verdict(
-        outcome=outcome,
+    return msgspec.structs.replace(
+        verdict,
         reason=reason_of(decision, judged, levels),
-        ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
-        interval=None if by == "share" else comparison.interval,
-        upper=decision.upper,
-        minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=launches,
         likely_launches=likely_launches,
         more_sessions=sessions,
@@ -234,7 +237,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     )
 
 
-def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
+def _outcome(judged: Judged, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
     """Return the outcome, and what decided it."""
     comparison, level, move = judged.comparison, levels.regression, judged.move
     # A control that moved alone must not change the verdict on a case that is as it was.
@@ -246,13 +249,13 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.REGRESSION, "move"
     if slower_itself and comparison.slower(max(SUSPECT_LEVEL, level)):
         return Outcome.SUSPECT, "level"
-    if judged.share.has_grown(judged.overall, judged.comparison.tolerance):
+    if judged.share.has_grown(judged.overall, comparison.tolerance):
         return Outcome.SUSPECT, "share"
-    if judged.mostly_slow:
+    if judged.share.prevails:  # the others prove no good news
         return Outcome.UNDECIDED, "level"
     if faster_itself and comparison.faster(level):
         return Outcome.IMPROVEMENT, "level"
-    if comparison.passes(levels.passing):
+    if (judged.by_launches or comparison).passes(levels.passing):
         return Outcome.PASS, "level"
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, "level"

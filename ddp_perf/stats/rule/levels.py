@@ -191,20 +191,21 @@ def slow_share(
 ) -> SlowShare:
     """Count slow launches; a baseline session outside ``baseline_mask`` is slow as a whole.
 
-    Sessions outside ``at_level`` were slower than their level: they do not excuse another one.
+    The sessions after those of the mask are the judged ones. Sessions outside ``at_level`` were
+    slower than their level: they do not excuse another one.
     """
+    stored = len(baseline_mask)
     launches = (levels.fast_launches + levels.slow_launches).tolist()
-    slow = [
+    slow = levels.slow_launches.tolist()
+    of_baseline = [
         number if kept else every
-        for number, every, kept in zip(
-            levels.slow_launches[:-1].tolist(), launches[:-1], baseline_mask, strict=True
-        )
+        for number, every, kept in zip(slow[:stored], launches[:stored], baseline_mask, strict=True)
     ]
     return SlowShare(
-        current=int(levels.slow_launches[-1]),
-        current_launches=launches[-1],
-        baseline=tuple(itertools.compress(slow, at_level)),
-        baseline_launches=tuple(itertools.compress(launches[:-1], at_level)),
+        current=sum(slow[stored:]),
+        current_launches=sum(launches[stored:]),
+        baseline=tuple(itertools.compress(of_baseline, at_level)),
+        baseline_launches=tuple(itertools.compress(launches[:stored], at_level)),
     )
 
 

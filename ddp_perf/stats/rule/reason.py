@@ -73,7 +73,7 @@ def _conclusion(decision: Decision, judged: JudgedDifference, levels: Significan
         return f"{change}. Accept it, or its loss stays unseen"
     if outcome is Outcome.REGRESSION:
         rate = 100 * levels.regression
-        return f"{change}. Such a verdict is false in {rate:.2g} % of sessions"
+        return f"{change}. Unchanged code is called slower in {rate:.2g} % of sessions"
     assert decision.chance is not None  # of a SUSPECT
     many = sessions_to_confirm(decision.chance, decision.alpha)
     if decision.by == "share":

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from scipy import special
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.stats.interval import satterthwaite
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import (
     NOT_SAMPLED,
@@ -37,6 +36,7 @@ from ddp_perf.stats.rule.levels import (
     stored_levels,
     without_slow_sessions,
 )
+from ddp_perf.stats.sequential import MOST, fewest, samples_to_decide
 
 # Variance components of a comparison.
 
@@ -59,25 +59,20 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         """The between-session variance: what the launches do not explain."""
         return max(0.0, self.spread.variance - self.baseline_launch_noise)
 
-    def variance(self, launches: int, reference_sessions: int) -> float:
-        """Return the variance of the difference after so many launches and reference sessions."""
+    def variance_of(self, launches: float) -> float:
+        """Return the variance of the difference with so many launches of the current session."""
         return (
             self.session_variance
             + self.launch_variance / launches
-            + self.reference_variance(reference_sessions)
+            + level_variance(self.spread, self.reference_sessions)
             + self.control
             + self.sampling.variance
         )
 
-    def reference_variance(self, sessions: int) -> float:
-        """Return the variance of the median of so many baseline sessions."""
-        return level_variance(self.spread, sessions)
-
     @property
     def standard_error(self) -> float:
         """The standard error of the difference, on the log scale."""
-        variance = self.variance(self.launches, self.reference_sessions)
-        return math.sqrt(variance)
+        return math.sqrt(self.variance_of(self.launches))
 
     def information(self, looks: Sequence[int]) -> list[float]:
         """Return the information at each look, as a share of the information at the last one.
@@ -86,29 +81,20 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         The part of the variance that no launch reduces is halved: it is estimated from few
         sessions, and looks that are taken for more correlated than they are alarm too often.
         """
-        shared = (
-            self.session_variance
-            + self.reference_variance(self.reference_sessions)
-            + self.control
-            + self.sampling.variance
-        )
+        shared = self.variance_of(math.inf)
         variances = [shared / 2 + self.launch_variance / launches for launches in looks]
         return [variances[-1] / variance if variance else 1.0 for variance in variances]
 
     @property
     def degrees_of_freedom(self) -> float:
-        """The degrees of freedom of the difference."""
-        return self.degrees_of_freedom_of(self.launches)
-
-    def degrees_of_freedom_of(self, launches: int) -> float:
-        """Return the degrees of freedom after so many launches: of sessions, or of both.
+        """The degrees of freedom of the difference: of sessions, or of both.
 
         The launches count if this session has fewer of them than the baseline sessions, or if they
         differ more.
         """
-        excess = self.launch_variance / launches - self.baseline_launch_noise
+        excess = self.launch_variance / self.launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
-        launch_df = launches - 1 if self.restless else self.launch_df
+        launch_df = self.launches - 1 if self.restless else self.launch_df
         parts = []
         if excess > 0 and launch_df:
             parts.append((excess, float(launch_df)))
@@ -116,19 +102,18 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
             parts.append((self.sampling.variance, self.sampling.degrees_of_freedom))
         if not parts:
             return sessions
-        total = self.variance(launches, self.reference_sessions)
+        total = self.variance_of(self.launches)
         rest = total - sum(variance for variance, _ in parts)
         return satterthwaite((rest, sessions), *parts)
 
-
-def satterthwaite(*parts: tuple[float, float]) -> float:
-    """Return the degrees of freedom of a sum of variances (Satterthwaite 1946).
-
-    ``parts`` are pairs of a variance and its degrees of freedom; 1 if all variances are 0.
-    """
-    total = sum(variance for variance, _ in parts)
-    spent = sum(variance**2 / df for variance, df in parts)
-    return total**2 / spent if spent else 1.0
+    def compare(self, difference: float, tolerance: float) -> Comparison:
+        """Return a difference (log ratio) with its error."""
+        return Comparison(
+            difference=difference,
+            standard_error=self.standard_error,
+            degrees_of_freedom=self.degrees_of_freedom,
+            tolerance=tolerance,
+        )
 
 
 # The difference that is judged, with its error, computed from the levels of the sessions.
@@ -137,23 +122,24 @@ def satterthwaite(*parts: tuple[float, float]) -> float:
 _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
 
-class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison of the levels, its variance components, the slow launches and the control."""
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What the outcome depends on: the comparison, the slow launches and the control."""
 
-    comparison: Comparison
-    errors: VarianceComponents
+    comparison: Comparison  # of the code: it counts how sessions differ
+    by_launches: Comparison | None = None  # of these sessions alone, for a PASS
     share: SlowShare
     raw: float  # log ratio of the levels, with what the control explains
     overall: float  # log ratio of the means over all launches, slow ones included
-    chance_all_slow: float  # that all launches of this session are in the slow mode
-    control: ControlMove | None
-    move: ReferenceMove | None  # within the reference
-    off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
+    chance_all_slow: float  # that all judged launches are in the slow mode
+    control: ControlMove | None = None
+    move: ReferenceMove | None = None  # within the reference
 
-    @property
-    def mostly_slow(self) -> bool:
-        """True if most launches are slow, as never before: the others prove no good news."""
-        return self.share.prevails
+
+class JudgedDifference(Judged, frozen=True, kw_only=True):
+    """A session against stored ones, with the variance components."""
+
+    errors: VarianceComponents
+    off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
 
 
 def judged_difference(
@@ -189,14 +175,8 @@ def judged_difference(
         )
         level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
         difference = current - moved.slope * float(control[-1]) - level
-    errors = _errors(levels, stored, len(chosen), moved)
-    errors = msgspec.structs.replace(errors, sampling=options.sampling)
-    comparison = Comparison(
-        difference=difference,
-        standard_error=errors.standard_error,
-        degrees_of_freedom=errors.degrees_of_freedom,
-        tolerance=options.tolerance,
-    )
+    errors = _errors(levels, stored, len(chosen), moved, options.sampling)
+    comparison = errors.compare(difference, options.tolerance)
     at_level = [number >= 0 for number in session_levels] or [True] * len(kept)
     share = slow_share(levels, kept.tolist(), at_level)
     return JudgedDifference(
@@ -224,7 +204,11 @@ def _selection(levels: Levels, groups: Groups, reference: int) -> tuple[Mask, in
 
 
 def _errors(
-    levels: Levels, stored: StoredLevels, reference_sessions: int, control: ControlMove | None
+    levels: Levels,
+    stored: StoredLevels,
+    reference_sessions: int,
+    control: ControlMove | None,
+    sampling: Sampling,
 ) -> VarianceComponents:
     """Return the variance components; launches that differ more than before count by themselves."""
     restless = _is_restless(levels)
@@ -237,6 +221,7 @@ def _errors(
         launches=int(levels.fast_launches[-1]),
         reference_sessions=reference_sessions,
         control=control.variance if control else 0.0,
+        sampling=sampling,
     )
 
 
@@ -266,59 +251,23 @@ def chance_of_slow_mode(levels: Levels, share: SlowShare, comparison: Comparison
 # Find what would decide a comparison: further launches of this session, or sessions.
 
 
-LIKELY = 0.9
-MOST = 100  # launches or sessions that are considered
-
-
 def launches_to_decide(
     errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
-) -> int | None:
-    """Return how many more launches of this session would decide a comparison.
+) -> tuple[int | None, int | None]:
+    """Return how many more launches of this session decide, and how many do nine times in ten.
 
-    The ratio is assumed to stay as it is. None: no number of launches would, because sessions
-    are missing.
+    For the first number the ratio is assumed to stay as it is. None: no number of launches
+    decides, because sessions are missing.
     """
     if errors.spread.assumed_sd is not None:
-        return None
-    return _fewest(lambda more: _launches_decide(errors, now, levels, more))
+        return None, None
 
+    def decides(launches: int, move: float) -> bool:
+        later = msgspec.structs.replace(errors, launches=launches)
+        slower, faster = (later.compare(now.difference + by, now.tolerance) for by in (move, -move))
+        return slower.passes(levels.passing) or faster.slower(levels.regression)
 
-def launches_that_likely_decide(
-    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels, *, least: int
-) -> int | None:
-    """Return how many more launches decide a comparison nine times in ten, ``least`` or more.
-
-    The mean of k launches moves by N(0, σ²_launch (1/k − 1/k')) on the way to k' launches. None:
-    not even 100 more do.
-    """
-    for more in range(least, MOST + 1):
-        fewer = 1 / errors.launches - 1 / (errors.launches + more)
-        move = float(special.ndtri(LIKELY)) * math.sqrt(errors.launch_variance * fewer)
-        if _launches_decide(errors, now, levels, more, move=move):
-            return more
-    return None
-
-
-def _launches_decide(
-    errors: VarianceComponents,
-    now: Comparison,
-    levels: SignificanceLevels,
-    more: int,
-    *,
-    move: float = 0.0,
-) -> bool:
-    """Return whether so many more launches decide, if they move the ratio the wrong way so far."""
-    launches = errors.launches + more
-    variance = errors.variance(launches, errors.reference_sessions)
-    then = msgspec.structs.replace(
-        now,
-        standard_error=math.sqrt(variance),
-        degrees_of_freedom=errors.degrees_of_freedom_of(launches),
-    )
-    slower, faster = (
-        msgspec.structs.replace(then, difference=now.difference + by) for by in (move, -move)
-    )
-    return slower.passes(levels.passing) or faster.slower(levels.regression)
+    return samples_to_decide(decides, samples=errors.launches, variance=errors.launch_variance)
 
 
 def sessions_to_decide(
@@ -333,22 +282,16 @@ def sessions_to_decide(
     if errors.spread.assumed_sd is not None:
         return None
 
-    def decided(more: int) -> bool:
+    def decides(more: int) -> bool:
         reference = max(
             errors.reference_sessions, min(errors.reference_sessions + more, REFERENCE_SESSIONS)
         )
+        later = msgspec.structs.replace(errors, reference_sessions=reference)
         then = msgspec.structs.replace(
             now,
-            standard_error=math.sqrt(errors.variance(errors.launches, reference)),
+            standard_error=later.standard_error,
             degrees_of_freedom=now.degrees_of_freedom + more,
         )
         return then.passes(levels.passing) or then.slower(levels.regression)
 
-    return _fewest(decided)
-
-
-def _fewest(decided: Callable[[int], bool]) -> int | None:
-    """Find the smallest number by bisection: a larger one never decides less."""
-    counts = range(1, MOST + 1)
-    found = bisect.bisect_left(counts, True, key=decided)
-    return counts[found] if found < len(counts) else None
+    return fewest(range(1, MOST + 1), decides)

@@ -9,18 +9,16 @@ the bad one, and else undecided. For a session exactly at its target each answer
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from scipy import special
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.comparison import PASS_LEVEL, Figures, upper_t
-from ddp_perf.stats.rule.error_rate import look_levels
-from ddp_perf.stats.rule.statistic import LIKELY, MOST
+from ddp_perf.stats.interval import half_width
+from ddp_perf.stats.rule.comparison import PASS_LEVEL, Figures
+from ddp_perf.stats.sequential import planned_level, samples_to_decide
 
 _LEAST_MORE = 2  # launches after a single one, which shows no spread
 
@@ -48,7 +46,7 @@ def judge_target(
     """
     logs = np.log(np.asarray(figures, dtype=float))
     launches, mean = len(logs), float(logs.mean())
-    level, advantage = _level(looks, launches), (mean - math.log(bound)) * (1 if at_least else -1)
+    advantage = (mean - math.log(bound)) * (1 if at_least else -1)
     if launches == 1:
         return TargetJudgement(
             outcome=Outcome.UNDECIDED,
@@ -56,16 +54,19 @@ def judge_target(
             interval=None,
             more_launches=_LEAST_MORE,
         )
-    sd = float(logs.std(ddof=1))
-    margin = _margin(sd, launches, level)
+    sd, level = float(logs.std(ddof=1)), planned_level(PASS_LEVEL, looks, launches)
+    margin = half_width(sd, launches, level)
     outcome, more, likely = Outcome.UNDECIDED, None, None
     if advantage >= margin:
         outcome = Outcome.MEETS_TARGET
     elif -advantage > margin:
         outcome = Outcome.MISSES_TARGET
     else:
-        more = _launches_to_decide(abs(advantage), sd, launches, level)
-        likely = _launches_to_decide(abs(advantage), sd, launches, level, likely=True)
+        more, likely = samples_to_decide(
+            lambda later, move: abs(advantage) - move > half_width(sd, later, level),
+            samples=launches,
+            variance=sd**2,
+        )
     return TargetJudgement(
         outcome=outcome,
         value=math.exp(mean),
@@ -73,30 +74,3 @@ def judge_target(
         more_launches=more,
         likely_launches=likely,
     )
-
-
-def _level(looks: Sequence[int], launches: int) -> float:
-    """Return the one-sided error rate of this look: the first one planned with ``launches``."""
-    if len(looks) < 2:
-        return PASS_LEVEL
-    look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
-    return look_levels(PASS_LEVEL, [count / looks[-1] for count in looks])[look]
-
-
-def _margin(sd: float, launches: int, level: float) -> float:
-    return upper_t(launches - 1, level) * sd / math.sqrt(launches)
-
-
-def _launches_to_decide(
-    distance: float, sd: float, launches: int, level: float, *, likely: bool = False
-) -> int | None:
-    """Return how many more launches would decide a mean at this distance; None: not even 100.
-
-    ``likely`` allows for a move of the mean by N(0, s² (1/k − 1/k')) on the way to k' launches.
-    """
-    later = launches + np.arange(1, MOST + 1)
-    margins = -special.stdtrit(later - 1, level) * sd / np.sqrt(later)
-    if likely:
-        margins += special.ndtri(LIKELY) * sd * np.sqrt(1 / launches - 1 / later)
-    decided = np.flatnonzero(distance > margins)
-    return int(later[decided[0]]) - launches if decided.size else None

@@ -10,8 +10,8 @@ import numpy as np
 
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.render.units import at_most_percent, counted, short_percent
+from ddp_perf.stats.interval import satterthwaite
 from ddp_perf.stats.rule.comparison import (
-    PASS_LEVEL,
     SUSPECT_LEVEL,
     Comparison,
     Figures,
@@ -20,18 +20,19 @@ from ddp_perf.stats.rule.comparison import (
     first_invalid_figure,
     upper_f,
 )
+from ddp_perf.stats.rule.judge import plain_verdict
 from ddp_perf.stats.rule.levels import (
     Levels,
     Mask,
     SessionSpread,
-    SlowShare,
     centred,
     levels_of,
     moderate,
     session_spread,
+    slow_share,
 )
 from ddp_perf.stats.rule.reason import count_slow, interval_text, ratio_change, slow_launches
-from ddp_perf.stats.rule.statistic import chance_of_slow_mode, satterthwaite
+from ddp_perf.stats.rule.statistic import Judged, chance_of_slow_mode
 
 # The difference of two sides of a comparison, each of one session or several.
 #
@@ -47,18 +48,13 @@ from ddp_perf.stats.rule.statistic import chance_of_slow_mode, satterthwaite
 _DIFFER_LEVEL = 0.05  # of the F tests: do sessions, or one side's launches, differ more?
 
 
-class SidesDifference(msgspec.Struct, frozen=True, kw_only=True):
+class SidesDifference(Judged, frozen=True, kw_only=True):
     """The difference of two sides, by the spread of sessions and by these sessions' launches."""
 
-    comparison: Comparison  # of the code: it counts how sessions differ
-    by_launches: Comparison | None  # of these sessions alone; None: it cannot decide
     session_sd: float
     is_assumed: bool  # the sd of sessions, for want of them
     new_sessions: int
     old_sessions: int
-    share: SlowShare
-    overall: float  # log ratio of the means over all launches, slow ones included
-    chance_all_slow: float  # that all launches of the newer side are in the slow mode
 
 
 def difference_of_sides(
@@ -80,13 +76,14 @@ def difference_of_sides(
     session_variance = max(0.0, spread.variance - noise)
     sides = [_per_launch(levels, is_new == side) for side in (False, True)]
     of_sessions = session_variance * (1 / len(old) + 1 / len(new))
+    difference = float(levels.fast[is_new].mean() - levels.fast[~is_new].mean())
     comparison = Comparison(
-        difference=float(levels.fast[is_new].mean() - levels.fast[~is_new].mean()),
+        difference=difference,
         standard_error=math.sqrt(of_sessions + levels.launch_variance * sum(sides)),
         degrees_of_freedom=spread.degrees_of_freedom,
         tolerance=tolerance,
     )
-    share = _slow_share(levels, len(old))
+    share = slow_share(levels, [True] * len(old), [True] * len(old))
     squares = float(residual @ residual)
     alike = few and same_machine and not _sessions_differ(levels, squares, freedom, noise)
     return SidesDifference(
@@ -97,6 +94,7 @@ def difference_of_sides(
         new_sessions=len(new),
         old_sessions=len(old),
         share=share,
+        raw=difference,
         overall=float(levels.overall[is_new].mean() - levels.overall[~is_new].mean()),
         chance_all_slow=chance_of_slow_mode(levels, share, comparison),
     )
@@ -152,16 +150,6 @@ def _sessions_differ(levels: Levels, squares: float, freedom: int, noise: float)
     return squares / freedom > limit * noise
 
 
-def _slow_share(levels: Levels, old: int) -> SlowShare:
-    slow, every = levels.slow_launches, levels.fast_launches + levels.slow_launches
-    return SlowShare(
-        current=int(slow[old:].sum()),
-        current_launches=int(every[old:].sum()),
-        baseline=tuple(slow[:old].tolist()),
-        baseline_launches=tuple(every[:old].tolist()),
-    )
-
-
 # The reason of a verdict on two sides, in one or two sentences.
 
 
@@ -191,7 +179,7 @@ def _conclusion(
     if outcome is Outcome.IMPROVEMENT:
         return f"{measured}; the tolerance is {limit}"
     if outcome is Outcome.REGRESSION:
-        by_chance = f"Such a verdict is false in {level} of comparisons"
+        by_chance = f"Unchanged code is called slower in {level} of comparisons"
         return f"{measured}; the tolerance is {limit}. {by_chance}"
     if outcome is Outcome.SUSPECT:
         by_chance = f"Unchanged code is so slow in at most {100 * SUSPECT_LEVEL:g} % of comparisons"
@@ -255,17 +243,9 @@ def judge_sides(
         new, old, tolerance=tolerance, prior=prior, same_machine=same_machine
     )
     levels = SignificanceLevels(regression=alpha)
-    outcome = _outcome(difference, levels)
-    comparison = difference.comparison
-    by_share = outcome is Outcome.SUSPECT and not comparison.slower(max(SUSPECT_LEVEL, alpha))
-    return Verdict(
-        outcome=outcome,
-        reason=reason_of_sides(outcome, difference, levels, by_share=by_share),
-        ratio=math.exp(difference.overall) if by_share else comparison.ratio,
-        interval=None if by_share else comparison.interval,
-        upper=None if by_share or difference.share.prevails else comparison.upper(PASS_LEVEL),
-        minimum_detectable=comparison.minimum_detectable(alpha),
-    )
+    verdict, by = plain_verdict(difference, levels)
+    reason = reason_of_sides(verdict.outcome, difference, levels, by_share=by == "share")
+    return msgspec.structs.replace(verdict, reason=reason)
 
 
 def _problem(side: str, sessions: Sequence[Figures]) -> str | None:
@@ -274,18 +254,3 @@ def _problem(side: str, sessions: Sequence[Figures]) -> str | None:
         return f"the {side} side has no session with a figure"
     named = [(f"{side} session {i}", session) for i, session in enumerate(sessions, start=1)]
     return first_invalid_figure(named)
-
-
-def _outcome(difference: SidesDifference, levels: SignificanceLevels) -> Outcome:
-    comparison, level = difference.comparison, levels.regression
-    if comparison.slower(level) and difference.chance_all_slow < level:
-        return Outcome.REGRESSION
-    grown = difference.share.has_grown(difference.overall, comparison.tolerance)
-    if comparison.slower(max(SUSPECT_LEVEL, level)) or grown:
-        return Outcome.SUSPECT
-    if difference.share.prevails:
-        return Outcome.UNDECIDED
-    if comparison.faster(level):
-        return Outcome.IMPROVEMENT
-    bound = difference.by_launches or comparison
-    return Outcome.PASS if bound.passes(levels.passing) else Outcome.UNDECIDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.selftest.curve import trials_to_show
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 
 TOLERANCE, LEVEL = 0.02, 0.001
 

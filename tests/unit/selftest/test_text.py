@@ -11,7 +11,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.render.terminal import text_of
 from ddp_perf.selftest.curve import conclusion_of, selftest_json, selftest_parts
 from ddp_perf.selftest.trials import power_curve
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 from tests.builders import make_case, make_environment
 from tests.unit.selftest.selftest_machine import Machine, make_request
 

@@ -9,7 +9,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.curve import LEAST_TRIALS, SelftestOutcome
 from ddp_perf.selftest.trials import PERCENTS, baseline_sessions_for, power_curve
-from ddp_perf.stats.share import share_found
+from ddp_perf.stats.interval import share_found
 from tests.builders import make_environment
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request, make_slowed
 

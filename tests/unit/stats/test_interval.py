@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.interval import Estimate, mean_estimate, ratio_estimate
+from ddp_perf.stats.interval import Estimate, mean_estimate, ratio_estimate, upper_t
 
 OLD, NEW = [1.0, 1.1, 0.9, 1.0], [2.0, 2.3, 1.9]
+
+
+def test_upper_t_is_students_quantile_and_the_normal_one_at_infinity():
+    assert upper_t(7, 0.001) == pytest.approx(stats.t.isf(0.001, 7))
+    assert upper_t(math.inf, 0.001) == pytest.approx(stats.norm.isf(0.001))
 
 
 def test_mean_has_the_interval_of_students_t():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.paired import ratio_of_means, ratio_of_positive
+from ddp_perf.stats.interval import ratio_of_means, ratio_of_positive
 
 BOTH = [ratio_of_positive, ratio_of_means]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
-from ddp_perf.stats.rule.error_rate import look_levels
+from ddp_perf.stats.sequential import look_levels
 
 
 def plan_of(**changes) -> PairedPlan:

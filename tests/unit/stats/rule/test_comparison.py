@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.comparison import PASS_LEVEL, Comparison, upper_t
+from ddp_perf.stats.rule.comparison import PASS_LEVEL, Comparison
 
 
 def comparison(difference=0.0, error=0.006, df=7.0, tolerance=0.02):
     return Comparison(
         difference=difference, standard_error=error, degrees_of_freedom=df, tolerance=tolerance
     )
-
-
-def test_upper_t_is_students_quantile_and_the_normal_one_at_infinity():
-    assert upper_t(7, 0.001) == pytest.approx(stats.t.isf(0.001, 7))
-    assert upper_t(math.inf, 0.001) == pytest.approx(stats.norm.isf(0.001))
 
 
 def test_critical_value_is_at_least_the_tolerance():

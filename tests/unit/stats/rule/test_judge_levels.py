@@ -75,7 +75,7 @@ def test_a_pass_rules_out_twice_the_tolerance_at_half_a_per_cent(p, outcome):
 def stated_level(verdict):
     """Return the level in per cent that the reason states."""
     assert verdict.outcome is Outcome.REGRESSION, verdict
-    return float(re.search(r"is false in ([\d.e-]+) %", verdict.reason)[1])
+    return float(re.search(r"is called slower in ([\d.e-]+) %", verdict.reason)[1])
 
 
 def simulated_sessions(count, launches, *, slow=(), spread=0.01):

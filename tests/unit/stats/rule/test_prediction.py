@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
+from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.levels import SessionSpread
 from ddp_perf.stats.rule.statistic import (
     VarianceComponents,
-    launches_that_likely_decide,
     launches_to_decide,
     sessions_to_decide,
 )
@@ -37,39 +36,24 @@ def errors(*, variance=4e-4, df=7.0, assumed_sd=None, **changes):
 NOISY = errors(variance=2e-4, launch_variance=4e-2, launch_df=400)
 
 
-def compared(errors, difference=0.0, tolerance=0.1):
-    return Comparison(
-        difference=difference,
-        standard_error=errors.standard_error,
-        degrees_of_freedom=errors.degrees_of_freedom,
-        tolerance=tolerance,
-    )
-
-
-def then(now, errors, launches, difference):
-    return msgspec.structs.replace(
-        now,
-        difference=difference,
-        standard_error=math.sqrt(errors.variance(launches, errors.reference_sessions)),
-        degrees_of_freedom=errors.degrees_of_freedom_of(launches),
-    )
+def compared(errors, **later):
+    return msgspec.structs.replace(errors, **later).compare(0.0, 0.1)
 
 
 def test_launches_to_decide_are_the_fewest_with_which_the_same_ratio_would_pass():
     now = compared(NOISY)
 
-    more = launches_to_decide(NOISY, now, LEVELS)
+    more, _ = launches_to_decide(NOISY, now, LEVELS)
 
     assert more > 1
-    assert then(now, NOISY, 5 + more, 0.0).passes(LEVELS.passing)
-    assert not then(now, NOISY, 5 + more - 1, 0.0).passes(LEVELS.passing)
+    assert compared(NOISY, launches=5 + more).passes(LEVELS.passing)
+    assert not compared(NOISY, launches=5 + more - 1).passes(LEVELS.passing)
 
 
 def test_likely_launches_decide_nine_times_in_ten_though_the_ratio_moves():
     now = compared(NOISY)
-    fewest = launches_to_decide(NOISY, now, LEVELS)
 
-    more = launches_that_likely_decide(NOISY, now, LEVELS, least=fewest)
+    fewest, more = launches_to_decide(NOISY, now, LEVELS)
 
     sd = math.sqrt(NOISY.launch_variance)
     draw = np.random.default_rng(1).normal(0, 1, (2, DRAWS))
@@ -78,7 +62,7 @@ def test_likely_launches_decide_nine_times_in_ten_though_the_ratio_moves():
         """Return how often the session's mean over all launches passes, given that of the first."""
         true = sd / math.sqrt(5) * draw[0]
         means = more / (5 + more) * (true + sd / math.sqrt(more) * draw[1])
-        limit = math.log(1.2) - then(now, NOISY, 5 + more, 0.0).margin
+        limit = math.log(1.2) - compared(NOISY, launches=5 + more).margin
         return float(np.mean(means < limit))
 
     assert more > fewest
@@ -95,7 +79,7 @@ def test_likely_launches_decide_nine_times_in_ten_though_the_ratio_moves():
     ids=["how sessions differ is assumed", "sessions differ too much"],
 )
 def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
-    assert launches_to_decide(sources, compared(sources), LEVELS) is None
+    assert launches_to_decide(sources, compared(sources), LEVELS) == (None, None)
 
 
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
@@ -107,7 +91,7 @@ def test_sessions_to_decide_are_the_fewest_if_ratio_and_spread_stay_as_they_are(
     def passes(more):
         later = msgspec.structs.replace(
             now,
-            standard_error=math.sqrt(growing.variance(growing.launches, min(5, 4 + more))),
+            standard_error=compared(growing, reference_sessions=min(5, 4 + more)).standard_error,
             degrees_of_freedom=now.degrees_of_freedom + more,
         )
         return later.passes(LEVELS.passing)

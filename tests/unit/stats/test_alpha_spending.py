@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.error_rate import alpha_per_metric, look_levels
+from ddp_perf.stats.rule.error_rate import alpha_per_metric
+from ddp_perf.stats.sequential import look_levels
 
 
 def test_alpha_of_all_metrics_adds_up_to_the_false_alarm_rate():
