@@ -128,7 +128,7 @@ class MeasuredCase:
             )
         self._record_finding(finding)
         outcome, text = finding.verdict.outcome, describe_finding(finding)
-        reason = finding.disturbance or finding.verdict.reason
+        reason = finding.excuse.facts[0] if finding.excuse else finding.reason
         is_shared = outcome in _OF_ONE_REASON and finding.published is None
         if is_shared and not self._ddp.requested.is_first_reason(reason):
             text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"

@@ -78,7 +78,7 @@ def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
             continue
         texts = beside(finding)
         if finding.verdict.outcome is Outcome.IMPROVEMENT or finding.off_level:
-            texts = [finding.verdict.reason, *texts]
+            texts = [finding.reason, *texts]
         if texts:
             outcome, title = finding.verdict.outcome.value, metric_title(finding.metric)
             yield f"{title}: {outcome}; {'; '.join(texts)}"

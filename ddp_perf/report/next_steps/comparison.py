@@ -91,7 +91,7 @@ COMPARISON: tuple[Rule[SessionComparison], ...] = (
         _compare_all,
     ),
     (
-        lambda one: any(finding.disturbance for finding in _figures(one)),
+        lambda one: any(finding.excuse for finding in _figures(one)),
         f"{SEE_DISTURBANCE}, and measure the sessions again",
         DOCTOR,
     ),

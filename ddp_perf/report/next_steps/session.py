@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.render.model import NextStep, Status
 from ddp_perf.render.units import counted
@@ -19,7 +20,6 @@ from ddp_perf.report.status import rank, status_of
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = f"{SAVE}=append"
-_CLOCKS = ("GPU clock", "GPU memory clock")  # what a disturbance by a changed clock begins with
 
 
 def after_session(suites: Sequence[SuiteResult]) -> NextStep | None:
@@ -254,7 +254,7 @@ VERDICT: tuple[Rule[Found], ...] = (
         _append,
     ),
     (
-        lambda one: one.has(Outcome.INVALID) and one.finding.target and not one.finding.disturbance,
+        lambda one: one.has(Outcome.INVALID) and one.finding.target and not one.finding.excuse,
         "change targets in {0.finding.target.file}, and measure it again",
         "{0.alone}",
     ),
@@ -264,9 +264,7 @@ VERDICT: tuple[Rule[Found], ...] = (
         DOCTOR,
     ),
     (
-        lambda one: (
-            one.has(Outcome.INVALID) and (one.finding.disturbance or "").startswith(_CLOCKS)
-        ),
+        lambda one: one.finding.excuse and one.finding.excuse.kind is NoteKind.OTHER_CLOCK,
         "unlock the clock, or accept it if it is meant to stay",
         _accept,
     ),

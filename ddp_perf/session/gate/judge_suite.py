@@ -29,6 +29,7 @@ from ddp_perf.core.metric import (
     gated_metrics,
     metric_spec,
 )
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.comparability import (
     ClockChange,
@@ -254,10 +255,9 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
         Outcome.PASS: "",
         Outcome.INVALID: "",
     }.get(verdict.outcome, remedies.other_structure)
-    if remedy:
-        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
     flops, count = compared_flops(launches, case, stored, torch), len(launches)
-    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
+    found = Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
+    return found.noted(NoteKind.REMEDY, remedy) if remedy else found
 
 
 def _judge_loss(
@@ -272,17 +272,15 @@ def _judge_loss(
     own = stored.losses if stored is not None and is_comparable(stored, case) else {}
     if (tolerance := loss_tolerance(case, launches)) is None:
         return
-    verdict = judge_loss(launches, own, tolerance=tolerance)
+    verdict, remedy = judge_loss(launches, own, tolerance=tolerance), ""
     if verdict.outcome is Outcome.NO_BASELINE and otherwise is not None:
         verdict = otherwise
     elif verdict.outcome is Outcome.NO_BASELINE:
-        reason = f"{verdict.reason}; {remedies.no_such_figure}"
-        verdict = msgspec.structs.replace(verdict, reason=reason)
-    elif verdict.outcome is Outcome.REGRESSION and remedies.other_structure and is_finite(launches):
-        reason = f"{verdict.reason}; {remedies.other_structure}"
-        verdict = msgspec.structs.replace(verdict, reason=reason)
+        remedy = remedies.no_such_figure
+    elif verdict.outcome is Outcome.REGRESSION and is_finite(launches):
+        remedy = remedies.other_structure
     first = stored.sessions[0] if stored is not None and own else None
-    yield Finding(
+    found = Finding(
         case_id=case.id,
         metric=LOSS,
         verdict=verdict,
@@ -291,6 +289,7 @@ def _judge_loss(
         changed=tuple(changes(first.environment, context.environment)) if first else (),
         tolerance=tolerance,
     )
+    yield found.noted(NoteKind.REMEDY, remedy) if remedy else found
 
 
 def _judge_case(
@@ -377,9 +376,13 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     if not efficiency.verdict.outcome.is_slower or ratio is None or ratio > 1:
         return efficiency
     outcome = Outcome.PASS if step_time.verdict.outcome.is_good else Outcome.UNDECIDED
-    reason = "the one-rank step got faster, and the step of all ranks is not slower"
-    verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
-    return msgspec.structs.replace(efficiency, verdict=verdict)
+    return efficiency.noted(
+        NoteKind.NUMERATOR,
+        "the one-rank step got faster",
+        outcome=outcome,
+        more_launches=efficiency.verdict.more_launches,
+        likely_launches=efficiency.verdict.likely_launches,
+    )
 
 
 def judge_session(

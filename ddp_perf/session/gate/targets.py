@@ -11,6 +11,7 @@ from ddp_perf.core.gpu import GpuLoad, GpuMachine, Throttle
 from ddp_perf.core.launch import RankResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import PEAK_MEMORY, metric_spec
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.target import (
     EFFICIENCY_TARGET,
@@ -32,7 +33,7 @@ from ddp_perf.system.checks import faults_under_load
 
 
 def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine | None) -> Finding:
-    """Add to a missed target what slowed the GPUs of its ranks down, in one line.
+    """Note of a missed target what slowed the GPUs of its ranks down, in one line.
 
     Memory does not depend on it. ``machine`` has the GPUs; None: the CPU tier.
     """
@@ -43,11 +44,7 @@ def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine 
     own = tuple(gpu for gpu in machine.gpus if gpu.uuid in loads)
     faults = faults_under_load(msgspec.structs.replace(machine, gpus=own), loads)
     shown = "; ".join(_together(faults))
-    if not shown:
-        return finding
-    reason = f"{finding.verdict.reason}. {shown}"
-    verdict = msgspec.structs.replace(finding.verdict, reason=reason)
-    return msgspec.structs.replace(finding, verdict=verdict)
+    return finding.noted(NoteKind.FAULTS, shown) if shown else finding
 
 
 def _loads(measurement: Measurement) -> dict[str, GpuLoad]:
@@ -211,11 +208,7 @@ def _unless_one_rank_is_faster(findings: Sequence[Finding]) -> Iterator[Finding]
             and one.target.figure == EFFICIENCY_TARGET.name
             and one.target.published
         ):
-            reason = (
-                "all ranks together reach their throughput; one rank alone is faster than published"
-            )
-            verdict = Verdict(outcome=Outcome.MEETS_TARGET, reason=reason)
-            one = msgspec.structs.replace(one, verdict=verdict)
+            one = one.noted(NoteKind.FASTER_RANK, outcome=Outcome.MEETS_TARGET)
         yield one
 
 
