@@ -151,10 +151,21 @@ class SeenCase(NamedTuple):
     of_nodes: Finding | None  # on its nodes, if they were measured one by one
 
 
-def _with_ratio_checked(finding: Finding, case: SeenCase) -> Finding:
+def _only_if_slower_itself(finding: Finding, case: SeenCase) -> Finding:
+    """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
     numerator = None if finding.metric in EXACT else metric_spec(finding.metric).numerator
-    step = case.by_metric.get(numerator or "")
-    return finding if step is None else _only_if_slower_itself(finding, step)
+    step, verdict = case.by_metric.get(numerator or ""), finding.verdict
+    if step is None or not verdict.outcome.is_slower:
+        return finding
+    if step.verdict.ratio is None or step.verdict.ratio > 1:
+        return finding
+    return finding.noted(
+        NoteKind.NUMERATOR,
+        "the one-rank step got faster",
+        outcome=Outcome.PASS if step.verdict.outcome.is_good else Outcome.UNDECIDED,
+        more_launches=verdict.more_launches,
+        likely_launches=verdict.likely_launches,
+    )
 
 
 def _with_hosts(finding: Finding, case: SeenCase) -> Finding:
@@ -170,7 +181,7 @@ def _with_nodes(finding: Finding, case: SeenCase) -> Finding:
 # What happens to a finding after the rule, in this order: each stage sees what those before it
 # made of it.
 COMPARED: dict[str, Callable[[Finding, SeenCase], Finding]] = {
-    "a ratio is worse only if its numerator is": _with_ratio_checked,
+    "a ratio is worse only if its numerator is": _only_if_slower_itself,
     "a host that does not fit its pool is INVALID": _with_hosts,
     "nodes that were measured one by one are named": _with_nodes,
     "a slower clock excuses what it explains": lambda one, case: with_clocks(
@@ -368,21 +379,6 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
     if not stored.log or first is None or not current:
         return None
     return statistics.median(current) / first
-
-
-def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
-    """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
-    ratio = step_time.verdict.ratio
-    if not efficiency.verdict.outcome.is_slower or ratio is None or ratio > 1:
-        return efficiency
-    outcome = Outcome.PASS if step_time.verdict.outcome.is_good else Outcome.UNDECIDED
-    return efficiency.noted(
-        NoteKind.NUMERATOR,
-        "the one-rank step got faster",
-        outcome=outcome,
-        more_launches=efficiency.verdict.more_launches,
-        likely_launches=efficiency.verdict.likely_launches,
-    )
 
 
 def judge_session(

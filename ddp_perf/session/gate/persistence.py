@@ -45,7 +45,8 @@ def with_persistence(
     if red and verdict.outcome is Outcome.REGRESSION:
         return _red(finding, NoteKind.RED_SINCE, since)
     may_be_as_slow = verdict.outcome.is_open or verdict.outcome is Outcome.PASS
-    if red and may_be_as_slow and not _shows_a_mend(finding, history):
+    is_mended = history.slow_down is not None and rules_out(finding, history.slow_down)
+    if red and may_be_as_slow and not is_mended:
         return _red(finding, NoteKind.STILL_RED, since)
     if not red and verdict.chance is not None:
         many = 1 + _apart(history, date, host)
@@ -59,11 +60,6 @@ def _red(finding: Finding, kind: NoteKind, facts: str) -> Finding:
     red, outcome = Outcome.REGRESSION, finding.verdict.outcome
     found = finding.noted(kind, facts, outcome=red)
     return msgspec.structs.replace(found, by_itself=None if outcome is red else outcome)
-
-
-def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
-    """Return whether the session rules out that the case is still as slow as it was."""
-    return history.slow_down is not None and rules_out(finding, history.slow_down)
 
 
 def rules_out(finding: Finding, slow_down: float) -> bool:

@@ -158,25 +158,6 @@ def test_a_slower_group_is_a_regression_of_its_efficiency(baseline):
     assert found["efficiency"] is found["step_time"] is Outcome.REGRESSION
 
 
-def test_efficiency_is_no_regression_if_only_the_single_rank_got_faster(baseline):
-    measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
-
-    found = findings(measured, baseline)
-
-    finding = found[TWO.id, "efficiency"]
-    assert finding.verdict.outcome is Outcome.PASS
-    assert finding.verdict.ratio > 1.2
-    assert "the one-rank step got faster" in finding.reason
-    assert found[ONE.id, "step_time"].verdict.outcome is Outcome.IMPROVEMENT
-
-
-def test_efficiency_without_its_single_rank_case_is_not_a_pass(baseline):
-    """The one-rank case may have failed. A metric that was not measured does not pass."""
-    found = outcomes(findings([make_measurement(TWO, launches(0.012))], baseline), TWO.id)
-
-    assert found["efficiency"] not in (Outcome.PASS, Outcome.IMPROVEMENT)
-
-
 @pytest.mark.parametrize(
     ("structure", "outcome"),
     [
@@ -276,17 +257,6 @@ def test_a_metric_without_a_baseline_names_the_command(baseline):
 
     assert found.outcome is Outcome.NO_BASELINE
     assert "--save-baseline adds it" in found.reason
-
-
-@pytest.mark.parametrize(("count", "applies"), [(2, False), (3, True), (6, True)])
-def test_the_control_applies_from_three_sessions_on(baseline, count, applies):
-    case = baseline.cases[ONE.id]
-    few = msgspec.structs.replace(case, sessions=case.sessions[:count])
-
-    moved = make_measurement(ONE, launches(0.010), control_s=(0.0022,) * 8)
-    found = findings([moved], make_baseline({ONE.id: few}))
-
-    assert ("matrix product" in found[ONE.id, "step_time"].reason) is applies
 
 
 def structure_verdict(baseline, **structure):
