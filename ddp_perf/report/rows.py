@@ -29,8 +29,8 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.render.units import at_most_percent, counted, rounded_percent
+from ddp_perf.report.case_text import cause_line, settled_causes
 from ddp_perf.report.status import NO_TEST, STORED, shown_verdict, status_of, worst
-from ddp_perf.report.terminal.text import cause_line, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.gate.targets import utilisation_of

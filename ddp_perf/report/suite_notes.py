@@ -13,7 +13,7 @@ from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted, milliseconds, short_names
-from ddp_perf.report.terminal.text import script_notes, unkept_lines
+from ddp_perf.report.case_text import script_notes, unkept_lines
 from ddp_perf.session.gate.nodes import (
     ExposedByLink,
     NodeCompute,

@@ -10,9 +10,9 @@ from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Cause, Culprit, Explanation, Outcome, Settled
 from ddp_perf.render.terminal import report_text
+from ddp_perf.report.case_text import why_slower
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_report import build_session, build_suite
-from ddp_perf.report.terminal.text import why_slower
 from tests.builders import (
     make_acknowledgement,
     make_cases,

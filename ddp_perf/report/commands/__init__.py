@@ -1,0 +1,1 @@
+"""What the commands print of baselines, a comparison, the machine, a series, an unjudged suite."""
