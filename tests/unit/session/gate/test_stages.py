@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
@@ -10,10 +10,10 @@ import pytest
 
 from ddp_perf.core.environment import OutlierHost
 from ddp_perf.core.launch import RankConditions
-from ddp_perf.core.measurement import NodeFinding
+from ddp_perf.core.measurement import Finding, NodeFinding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.comparability import ClockChange, MachineHistory
-from ddp_perf.session.gate.judge_again import CONCLUDING, conclude_findings
+from ddp_perf.session.gate.judge_again import CONCLUDING
 from ddp_perf.session.gate.judge_suite import COMPARED, JudgingContext, SeenCase
 from tests.builders import (
     make_acknowledgement,
@@ -28,7 +28,7 @@ from tests.builders import (
 )
 
 CASE = make_case()
-RED, INVALID, UNDECIDED = Outcome.REGRESSION, Outcome.INVALID, Outcome.UNDECIDED
+RED, INVALID = Outcome.REGRESSION, Outcome.INVALID
 SLOW = {"ratio": 1.5, "tolerance": 0.05, "value": 1.5, "baseline": 1.0}
 TODAY = "2026-01-04T03:04:05+00:00"
 
@@ -40,12 +40,23 @@ NOTED = [
     ("step_time", ["slow nodes"], ["other clock", "slow nodes"]),
     ("step_time", ["other clock", "disturbed"], ["disturbed"]),
 ]
-# Of those at the end: outcome, sessions without a figure, and state of the acknowledgement.
+# Of those at the end, and of the first and the third: outcome, sessions without a figure, and
+# state of the acknowledgement.
 CONCLUDED = [
     (INVALID, (RED, 0, None), (RED, 1, None)),
     (INVALID, (INVALID, 1, None), (INVALID, 1, None)),
     (RED, (RED, 0, "expected"), (Outcome.SUSPECT, 0, None)),
+    (Outcome.UNDECIDED, (RED, 0, "expected"), (RED, 0, None)),
 ]
+NAMES = list(CONCLUDING)
+STAGES: dict[str, Callable[..., Finding]] = {**COMPARED, **CONCLUDING}
+
+
+def left(stages, finding, *seen):
+    """Return what these stages leave of a finding."""
+    for stage in stages:
+        finding = STAGES[stage](finding, *seen)
+    return finding
 
 
 def seen(**environment):
@@ -78,46 +89,35 @@ def test_a_stage_after_the_rule_sees_what_the_one_before_made_of_it(stages, note
     finding = make_finding(CASE, RED, metric=metric, **SLOW)
     case = seen(alike_nodes=2 if in_order == swapped else None)
 
-    def kinds(*stages):
-        found = functools.reduce(lambda one, stage: COMPARED[stage](one, case), stages, finding)
-        return [note.kind.value for note in found.notes]
+    both = [left(order, finding, case).notes for order in (stages, reversed(stages))]
 
-    assert (kinds(*stages), kinds(*reversed(stages))) == (in_order, swapped)
+    assert [[note.kind.value for note in notes] for notes in both] == [in_order, swapped]
 
 
-def context(**fields):
-    """The case was red, lacked its step in the next session, and is acknowledged."""
+@pytest.mark.parametrize(
+    ("stages", "concluded"),
+    list(zip([*pairwise(NAMES), (NAMES[0], NAMES[2])], CONCLUDED, strict=True)),
+    ids=str,
+)
+def test_a_stage_at_the_end_sees_what_the_one_before_made_of_it(stages, concluded):
+    """The case was red, lacked its step in the next session, is acknowledged, and rotates."""
+    outcome, *expected = concluded
     red = msgspec.structs.replace(make_session([0.02], day=2), verdicts={"step_time": RED})
     lacking = msgspec.structs.replace(make_session([0.02], day=3), launches=({"tail": 1.0},))
     stored = make_case_baseline(CASE, make_session([0.01]), red, lacking)
-    return JudgingContext(
+    context = JudgingContext(
         baseline=make_baseline({CASE.id: stored}, acknowledged=(make_acknowledgement(CASE),)),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.01,
-        **fields,
+        reported={CASE.id},
     )
 
+    both = [
+        left(order, make_finding(CASE, outcome), context, TODAY)
+        for order in (stages, reversed(stages))
+    ]
 
-@pytest.mark.parametrize(
-    ("stages", "concluded"), list(zip(pairwise(CONCLUDING), CONCLUDED, strict=True)), ids=str
-)
-def test_a_stage_at_the_end_sees_what_the_one_before_made_of_it(stages, concluded):
-    outcome, in_order, swapped = concluded
-    rotates = context(reported={CASE.id})
-
-    def found(*stages):
-        found = make_finding(CASE, outcome)
-        for stage in stages:
-            found = CONCLUDING[stage](found, rotates, TODAY)
-        return found.verdict.outcome, found.unmeasured, found.known and found.known.state
-
-    assert (found(*stages), found(*reversed(stages))) == (in_order, swapped)
-
-
-def test_an_undecided_session_of_a_red_case_is_red_first_and_then_expected():
-    """In the other order it would be red, though somebody expects that."""
-    (found,) = conclude_findings([make_finding(CASE, UNDECIDED)], context(), TODAY)
-
-    assert (found.verdict.outcome, found.by_itself) == (RED, UNDECIDED)
-    assert found.is_expected
+    assert [
+        (one.verdict.outcome, one.unmeasured, one.known and one.known.state) for one in both
+    ] == expected
