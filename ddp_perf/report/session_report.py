@@ -20,13 +20,7 @@ from ddp_perf.report.case_text import (
 )
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.groups import cases_text
-from ddp_perf.report.rows import (
-    CaseRow,
-    ReportSummary,
-    by_suite,
-    report_summary,
-    resolved_text,
-)
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, resolved_text
 from ddp_perf.report.status import NOT_GREEN, STORED, status_of
 from ddp_perf.report.suite_notes import headline
 from ddp_perf.report.suite_sections import suite_sections
@@ -72,10 +66,7 @@ def _sections(
 ) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
         of = f"{suite.suite}: " if len(suites) > 1 else ""
-        for section in (
-            *_not_green(suite, rows, each=each),
-            *suite_sections(suite, rows),
-        ):
+        for section in (*_not_green(suite, rows, each=each), *suite_sections(suite, rows)):
             yield msgspec.structs.replace(section, title=f"{of}{section.title}")
 
 
@@ -123,10 +114,7 @@ def rows_not_green(rows: Sequence[CaseRow]) -> list[CaseRow]:
 def case_section(suite: SuiteResult, row: CaseRow) -> Section:
     """Return why a case is not green."""
     return Section(
-        title=row.case,
-        verdict=row.verdict,
-        status=row.status,
-        parts=tuple(_reasons(suite, row)),
+        title=row.case, verdict=row.verdict, status=row.status, parts=tuple(_reasons(suite, row))
     )
 
 

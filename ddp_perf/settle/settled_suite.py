@@ -217,12 +217,7 @@ def _by_its_numerator(finding: Finding, settled: Sequence[Finding]) -> Finding:
 
 def _decided(finding: Finding, outcome: Outcome, kind: NoteKind, *facts: str) -> Finding:
     found = finding.noted(
-        kind,
-        *facts,
-        outcome=outcome,
-        more_sessions=None,
-        assumed_sd=None,
-        chance=None,
+        kind, *facts, outcome=outcome, more_sessions=None, assumed_sd=None, chance=None
     )
     by_itself = finding.by_itself or finding.verdict.outcome
     return msgspec.structs.replace(found, by_itself=by_itself)
@@ -287,12 +282,7 @@ class SettledSuite:
     def _changed(self, case: Case, reference: Reference) -> Changed:
         return what_changed(case, reference, self._state, self.result.environment, self._project)
 
-    def _suspect(
-        self,
-        case: Case,
-        suspicion: float,
-        known: Sequence[Reference],
-    ) -> Suspect | None:
+    def _suspect(self, case: Case, suspicion: float, known: Sequence[Reference]) -> Suspect | None:
         """Return the case with the references that can run, or note why there is none."""
         problem = _not_here(case)
         obstacles = [one.obstacle(self._project.root) for one in known] if problem is None else []

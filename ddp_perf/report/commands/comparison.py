@@ -97,11 +97,7 @@ def build_comparison(comparison: SessionComparison) -> Report:
         verdict=_conclusion(comparison),
         status=_STATUS[comparison.conclusion],
         about=notes(
-            [
-                *_session_lines(comparison.old, comparison.new),
-                *map(headline, suites),
-                *changed,
-            ]
+            [*_session_lines(comparison.old, comparison.new), *map(headline, suites), *changed]
         ),
         notes=notes([*summary.ruled_out, *_failures(comparison), *_remarks(comparison)]),
         certainty=false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),

@@ -100,9 +100,5 @@ COMPARISON: tuple[Rule[SessionComparison], ...] = (
         "decide whether the change of the structure is meant: no session decides it",
         "pytest -m work",
     ),
-    (
-        lambda one: True,
-        "measure again what could not be compared, as stated above",
-        _measure_again,
-    ),
+    (lambda one: True, "measure again what could not be compared, as stated above", _measure_again),
 )

@@ -304,10 +304,7 @@ def _judge_loss(
 
 
 def _judge_case(
-    measurement: Measurement,
-    session: Session,
-    context: JudgingContext,
-    history: MachineHistory,
+    measurement: Measurement, session: Session, context: JudgingContext, history: MachineHistory
 ) -> Iterator[Finding]:
     case = measurement.case
     for metric in gated_metrics(case):
@@ -318,11 +315,7 @@ def _judge_case(
 
 
 def _judge_metric(
-    case: Case,
-    metric: str,
-    session: Session,
-    context: JudgingContext,
-    history: MachineHistory,
+    case: Case, metric: str, session: Session, context: JudgingContext, history: MachineHistory
 ) -> Finding:
     stored, verdict = history.of(case.id, metric), _verdict(case, metric, session, context, history)
     current, first = session.values(metric), next(iter(stored.at_level), None)

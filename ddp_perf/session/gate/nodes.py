@@ -269,11 +269,7 @@ def judge_each_node(
 
 
 def judge_nodes_of(
-    measurement: Measurement,
-    session: Session,
-    stored: CaseBaseline | None,
-    *,
-    rate: float,
+    measurement: Measurement, session: Session, stored: CaseBaseline | None, *, rate: float
 ) -> Finding | None:
     """Judge the nodes of a case; None if they are not measured one by one.
 

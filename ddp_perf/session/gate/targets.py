@@ -13,12 +13,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import PEAK_MEMORY, metric_spec
 from ddp_perf.core.note import NoteKind
 from ddp_perf.core.published import PublishedTable
-from ddp_perf.core.target import (
-    EFFICIENCY_TARGET,
-    EXPOSED,
-    THROUGHPUT,
-    Target,
-)
+from ddp_perf.core.target import EFFICIENCY_TARGET, EXPOSED, THROUGHPUT, Target
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import with_disturbance
