@@ -137,7 +137,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why the verdict is so: the sentence of the rule, with that of each note."""
+        """The sentence of the rule, with the text of each note: why the verdict is so."""
         text = self.verdict.reason
         for note in self.notes:
             text = note.added_to(text)

@@ -65,7 +65,7 @@ class NoteKind(str, enum.Enum):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage noted."""
+    """A note of one stage: its kind, and the facts of its text."""
 
     kind: NoteKind
     facts: tuple[str, ...] = ()

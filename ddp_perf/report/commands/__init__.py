@@ -1,1 +1,1 @@
-"""What the commands print of baselines, a comparison, the machine, a series, an unjudged suite."""
+"""Reports of commands: baselines, a comparison, the machine, a judged series, an unjudged suite."""
