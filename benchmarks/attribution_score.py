@@ -166,7 +166,7 @@ def _answered(recording: Recording, baseline: Baseline) -> Answered:
         size=recording.size,
         outcome=step.verdict.outcome,
         change=step.value / step.baseline - 1,
-        disturbance=step.disturbance,
+        disturbance=step.excuse and step.excuse.facts[0],
         explanation=explanation,
     )
 

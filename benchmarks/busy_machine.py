@@ -17,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.result import read_results
 
 ROOT = Path(__file__).parents[1]
 STORED = 4
@@ -47,7 +50,7 @@ def neighbours(count: int) -> Iterator[None]:
             process.wait()
 
 
-def session(project: Path, *options: str) -> list[dict[str, Any]]:
+def session(project: Path, *options: str) -> Sequence[Finding]:
     """Run a session of pytest, and return its findings."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "perf and cpu", *options]
     run = subprocess.run(
@@ -58,9 +61,8 @@ def session(project: Path, *options: str) -> list[dict[str, Any]]:
     )
     if run.returncode not in (0, 1):
         raise SystemExit(run.stdout + run.stderr)
-    (suite,) = json.loads((project / "results.json").read_text())["suites"]
-    findings: list[dict[str, Any]] = suite["findings"]
-    return findings
+    (suite,) = read_results(project / "results.json").suites
+    return suite.findings
 
 
 def age(project: Path) -> None:
@@ -74,9 +76,9 @@ def age(project: Path) -> None:
         path.write_text(json.dumps(baseline))
 
 
-def describe(findings: list[dict[str, Any]]) -> str:
+def describe(findings: Sequence[Finding]) -> str:
     """Return the number of verdicts of each kind, and the share of decided ones."""
-    outcomes = Counter(found["verdict"]["outcome"] for found in findings)
+    outcomes = Counter(found.verdict.outcome.value for found in findings)
     decided = sum(outcomes[outcome] for outcome in DECIDED)
     kinds = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     return f"{decided} of {len(findings)} decided ({decided / len(findings):.0%}): {kinds}"
@@ -100,10 +102,11 @@ def main() -> None:
             findings = session(project, *more)
             print(f"{title}: {describe(findings)}", flush=True)
             for found in findings:
-                verdict = found["verdict"]
-                if verdict["outcome"] != "PASS":
-                    reason = verdict["reason"][:120]
-                    print(f"  {found['case_id']} {found['metric']}: {verdict['outcome']}: {reason}")
+                outcome = found.verdict.outcome
+                if outcome is not Outcome.PASS:
+                    print(
+                        f"  {found.case_id} {found.metric}: {outcome.value}: {found.reason[:120]}"
+                    )
 
 
 if __name__ == "__main__":

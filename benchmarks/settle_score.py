@@ -17,6 +17,7 @@ import msgspec
 
 from benchmarks.bounds import with_interval
 from benchmarks.settle_edits import BY_NAME, SlowEdit
+from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
 
@@ -88,20 +89,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.judged if one.is_red and (not ranks or one.ranks in ranks)]
 
 
-class _Verdict(msgspec.Struct, frozen=True):
-    outcome: str
-    reason: str
-    ratio: float | None = None
-
-
-class _Finding(msgspec.Struct, frozen=True):
-    case_id: str
-    metric: str
-    verdict: _Verdict
-
-
 class _Suite(msgspec.Struct, frozen=True):
-    findings: tuple[_Finding, ...]
+    findings: tuple[Finding, ...]
     settled: dict[str, dict[str, Any]] = {}
 
 
@@ -116,8 +105,8 @@ def with_results(run: Run, results: bytes) -> Run:
         Judged(
             case_id=one.case_id,
             metric=one.metric,
-            outcome=one.verdict.outcome,
-            reason=one.verdict.reason,
+            outcome=one.verdict.outcome.value,
+            reason=one.reason,
             ratio=one.verdict.ratio,
         )
         for suite in suites

@@ -17,8 +17,8 @@ from ddp_perf.config.loading import suite_schema
 from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.duel.sweep.halving import SweepResult
+from ddp_perf.report.commands.judged_series import SeriesFile
 from ddp_perf.report.directory import duel_schema, work_report_schema
-from ddp_perf.report.terminal.judged_series import SeriesFile
 from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
 from ddp_perf.traces.chrome import TraceAnalysis

@@ -11,7 +11,7 @@ from typing import get_args
 
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import GpuError
-from ddp_perf.report.terminal.doctor import outlook
+from ddp_perf.report.commands.doctor import outlook
 from ddp_perf.system.capacity import tier_of
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.gpu.nvml import NvmlReader

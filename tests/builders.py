@@ -33,6 +33,7 @@ from ddp_perf.core.launch import (
 )
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.note import Note, NoteKind
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.core.work import StepWork
 from ddp_perf.launch.launcher import Runtime
@@ -389,6 +390,10 @@ def make_finding(case: Case, outcome: Outcome, **changes: Any) -> Finding:
         "verdict": Verdict(outcome=outcome, **{"reason": "because", **verdict}),
     }
     return Finding(**{**fields, **changes})
+
+
+def make_excuse(why: str, kind: NoteKind = NoteKind.DISTURBED) -> tuple[Note, ...]:
+    return (Note(kind=kind, facts=(why,), was=Outcome.PASS),)
 
 
 def make_result(measurements: list[Measurement], **changes: Any) -> SuiteResult:

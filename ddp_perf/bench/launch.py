@@ -17,7 +17,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Ran
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.supervisor.postmortem import check_agreement
-from ddp_perf.report.terminal.text import case_summary
+from ddp_perf.report.case_text import case_summary
 from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host.host import host_name

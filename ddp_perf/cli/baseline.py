@@ -25,14 +25,14 @@ from ddp_perf.cli.command import (
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import EXACT, STEP_TIME
 from ddp_perf.errors import BaselineError, ExitCode, did_you_mean
-from ddp_perf.report.rows import saving_notes
-from ddp_perf.report.terminal.baseline import (
+from ddp_perf.report.commands.baseline import (
     describe_acknowledgement,
     diff_lines,
     list_parts,
     log_lines,
     show_parts,
 )
+from ddp_perf.report.rows import saving_notes
 from ddp_perf.session.baseline_diff import diff_baselines
 from ddp_perf.session.gate.exact import acknowledged_as_measured
 from ddp_perf.session.result import SuiteResult, read_results

@@ -14,8 +14,8 @@ from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.terminal.baseline import Audit, audit_lines
-from ddp_perf.report.terminal.doctor import (
+from ddp_perf.report.commands.baseline import Audit, audit_lines
+from ddp_perf.report.commands.doctor import (
     Diagnosis,
     abilities,
     diagnosis_parts,

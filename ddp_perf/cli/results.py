@@ -13,16 +13,16 @@ from ddp_perf.cli.command import RESULTS_HELP, AsJson, BaselineDirectory, print_
 from ddp_perf.errors import ExitCode
 from ddp_perf.render.model import Section, notes
 from ddp_perf.render.terminal import Block
-from ddp_perf.report.step_terms import advice_lines, rank_lines, term_parts
-from ddp_perf.report.suite_notes import headline, node_lines
-from ddp_perf.report.terminal.comparison import (
+from ddp_perf.report.case_text import explanation_lines
+from ddp_perf.report.commands.comparison import (
     build_comparison,
     comparison_file,
     machines_file,
     machines_parts,
 )
-from ddp_perf.report.terminal.judged_series import series_file, series_parts
-from ddp_perf.report.terminal.text import explanation_lines
+from ddp_perf.report.commands.judged_series import series_file, series_parts
+from ddp_perf.report.step_terms import advice_lines, rank_lines, term_parts
+from ddp_perf.report.suite_notes import headline, node_lines
 from ddp_perf.scaling.machines import side_by_side
 from ddp_perf.session.compare_sessions import (
     ComparedSession,

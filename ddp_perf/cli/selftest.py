@@ -26,7 +26,7 @@ from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import describe_duration
-from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.selftest.curve import (
     LEAST_TRIALS,
     PowerCurve,

@@ -26,7 +26,7 @@ from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted, to_json
-from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.experiment import Log
 from ddp_perf.system.capacity import Capacity, find_capacity

@@ -41,8 +41,8 @@ from ddp_perf.errors import ConfigError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import counted, parse_duration
-from ddp_perf.report.terminal.text import describe_launch_failure, script_facts
-from ddp_perf.report.terminal.unjudged import unjudged_parts
+from ddp_perf.report.case_text import describe_launch_failure, script_facts
+from ddp_perf.report.commands.unjudged import unjudged_parts
 from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.further_launches import measure_unjudged
 from ddp_perf.session.result import SuiteResult, results_json

@@ -11,6 +11,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.gpu import ClockName
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
+from ddp_perf.core.note import Note, NoteKind
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome, Verdict
 
@@ -100,11 +101,15 @@ class NodeFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one metric of one case, with the compared figures."""
+    """The verdict on one metric of one case, with the compared figures.
+
+    The reason of the verdict is that of the rule that compared them; `reason` has the notes, too.
+    """
 
     case_id: str
     metric: str
     verdict: Verdict
+    notes: tuple[Note, ...] = ()  # of the stages after the rule, in their order
     launches: int = 0  # launches of this session that the verdict uses
     sessions: int = 0  # sessions of the baseline that the verdict uses
     earlier: tuple[Look, ...] = ()  # interim looks after fewer launches, all undecided
@@ -116,7 +121,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     off_level: tuple[str, ...] = ()  # dates of stored sessions that turned out to be slower
     tolerance: float | None = None  # of the metric, as a fraction; None: it was not compared
     published: str | None = None  # comparison with a published figure of the same work, in one line
-    disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
     known: Known | None = None  # None: not acknowledged
     unmeasured: int = 0  # sessions before this one, in a row, without a valid figure of the metric
     as_acknowledged: bool = False  # of an exact metric: what was acknowledged is what was measured
@@ -130,3 +134,31 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def is_expected(self) -> bool:
         """True if it is a regression that was acknowledged until a date that is not over."""
         return self.known is not None and self.known.state == "expected"
+
+    @property
+    def reason(self) -> str:
+        """The sentence of the rule, with the text of each note: why the verdict is so."""
+        text = self.verdict.reason
+        for note in self.notes:
+            text = note.added_to(text)
+        return text
+
+    @property
+    def excuse(self) -> Note | None:
+        """The note that made it INVALID, since its launches are worthless; None: none did."""
+        newest = next((note for note in reversed(self.notes) if note.was is not None), None)
+        return newest if self.verdict.outcome is Outcome.INVALID else None
+
+    def noted(
+        self, kind: NoteKind, *facts: str, outcome: Outcome | None = None, **figures: int | None
+    ) -> Finding:
+        """Return the finding with a note, and with the outcome and the figures that it changes.
+
+        More launches do not change an outcome that a stage gives, unless the figures state them.
+        """
+        verdict, was = self.verdict, None if outcome is None else self.verdict.outcome
+        if outcome is not None:
+            figures = {"more_launches": None, "likely_launches": None, **figures}
+            verdict = msgspec.structs.replace(verdict, outcome=outcome, **figures)
+        notes = (*self.notes, Note(kind=kind, facts=facts, was=was))
+        return msgspec.structs.replace(self, verdict=verdict, notes=notes)

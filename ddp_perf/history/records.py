@@ -148,7 +148,9 @@ def _figure(
         metric=metric,
         value=statistics.median(values) if values else None,
         launches=tuple(values),
-        verdict=finding.verdict if finding else None,
+        verdict=msgspec.structs.replace(finding.verdict, reason=finding.reason)
+        if finding
+        else None,
         baseline=finding.baseline if finding else None,
         disturbance=disturbance,
     )

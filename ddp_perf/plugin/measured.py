@@ -27,13 +27,13 @@ from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.exit_code import COUNTED, fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.rows import refused_text, resolved_text
-from ddp_perf.report.terminal.text import (
+from ddp_perf.report.case_text import (
     describe_finding,
     describe_launch_failure,
     reason_lines,
     why_slower,
 )
+from ddp_perf.report.rows import refused_text, resolved_text
 from ddp_perf.report.work_rows import step_figures
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
 from ddp_perf.session.gate.targets import utilisation_of
@@ -128,7 +128,7 @@ class MeasuredCase:
             )
         self._record_finding(finding)
         outcome, text = finding.verdict.outcome, describe_finding(finding)
-        reason = finding.disturbance or finding.verdict.reason
+        reason = finding.excuse.facts[0] if finding.excuse else finding.reason
         is_shared = outcome in _OF_ONE_REASON and finding.published is None
         if is_shared and not self._ddp.requested.is_first_reason(reason):
             text = f"{text.splitlines()[0]}\n{_AS_ABOVE}"

@@ -62,10 +62,10 @@ def pytest_terminal_summary(
     from ddp_perf.plugin.against.session import show_duel
     from ddp_perf.render.tables import wrapped
     from ddp_perf.render.terminal import report_text
+    from ddp_perf.report.case_text import false_alarm_line
+    from ddp_perf.report.commands.unjudged import strict_lines
     from ddp_perf.report.session_report import build_suite
     from ddp_perf.report.suite_notes import headline
-    from ddp_perf.report.terminal.text import false_alarm_line
-    from ddp_perf.report.terminal.unjudged import strict_lines
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -119,7 +119,7 @@ def pytest_terminal_summary(
 
 def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteResult) -> None:
     """Write where the ranks of each measured case ran, and the case's summary block."""
-    from ddp_perf.report.terminal.text import case_summary
+    from ddp_perf.report.case_text import case_summary
 
     terminalreporter.section(f"each case of {result.suite}")
     measured = [case_id for case_id in result.measurements if result.summaries.get(case_id)]

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_perf.render.model import Cell, Column, Note, Part, Table
-from ddp_perf.render.units import (
-    ABSENT,
-    counted,
-    milliseconds,
-    percent,
-    short_names,
-    short_number,
-)
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_names, short_number
 from ddp_perf.session.gains import GainTable, TechniqueGain, gains_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.interval import PairedRatio

@@ -29,8 +29,8 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Status
 from ddp_perf.render.units import at_most_percent, counted, rounded_percent
+from ddp_perf.report.case_text import cause_line, settled_causes
 from ddp_perf.report.status import NO_TEST, STORED, shown_verdict, status_of, worst
-from ddp_perf.report.terminal.text import cause_line, settled_causes
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.gate.targets import utilisation_of
@@ -74,7 +74,7 @@ def _is_red(finding: Finding) -> bool:
 
 def _of_step(finding: Finding) -> Iterator[str]:
     verdict = finding.verdict
-    if verdict.ratio is None or finding.disturbance is not None:
+    if verdict.ratio is None or finding.excuse is not None:
         return
     change = _change(verdict.ratio, "slower", "faster")
     if verdict.outcome in _PROVEN:
@@ -163,7 +163,7 @@ def _bound(finding: Finding | None) -> float | None:
 def _why_not(finding: Finding | None) -> str:
     if finding is None:
         return "not judged"
-    if finding.disturbance:
+    if finding.excuse:
         return "disturbed"
     return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
 
@@ -265,7 +265,7 @@ def _regression(finding: Finding) -> str:
     ratio = finding.verdict.ratio
     size = "" if ratio is None else f": {ratio:.3f} × the baseline"
     if finding.target is not None or finding.verdict.outcome is Outcome.BAD_NODE:
-        size = f": {finding.verdict.reason}"
+        size = f": {finding.reason}"
     what = f"{metric_title(finding.metric)} of {finding.case_id}"
     return f"{finding.verdict.outcome.value} {NO_TEST}: {what}{size}"
 
@@ -478,7 +478,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     else:
         finding = worst(result, findings)
         verdict, status = shown_verdict(result, finding), status_of(result, finding)
-        reason = finding.disturbance or finding.verdict.reason
+        reason = finding.excuse.facts[0] if finding.excuse else finding.reason
     if finding is None and not result.is_requested(case_id):
         status, mark = Status.UNTESTED, NO_TEST
     found = finding.verdict if finding else None
@@ -492,7 +492,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "ratio_low": low,
         "ratio_high": high,
         "minimum_detectable": (
-            found.minimum_detectable if found and finding and not finding.disturbance else None
+            found.minimum_detectable if found and finding and not finding.excuse else None
         ),
         "cause": _cause(result, case_id),
         **_targets(findings),

@@ -27,21 +27,21 @@ from ddp_perf.render.model import (
     words,
 )
 from ddp_perf.render.units import ABSENT, percent_change, short_percent
-from ddp_perf.report.charts import launches_chart, step_charts
-from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
-from ddp_perf.report.session_report import case_section, open_rows
-from ddp_perf.report.source import ReportSource
-from ddp_perf.report.status import STORED, shown_verdict, status_of
-from ddp_perf.report.step_terms import rank_lines
-from ddp_perf.report.suite_notes import headline, node_lines
-from ddp_perf.report.suite_sections import suite_sections
-from ddp_perf.report.terminal.doctor import topology_rows
-from ddp_perf.report.terminal.text import (
+from ddp_perf.report.case_text import (
     describe_launch_failure,
     rank_utilisation_lines,
     reason_lines,
     step_line,
 )
+from ddp_perf.report.charts import launches_chart, step_charts
+from ddp_perf.report.commands.doctor import topology_rows
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, resolved_text
+from ddp_perf.report.session_report import case_section, rows_not_green
+from ddp_perf.report.source import ReportSource
+from ddp_perf.report.status import STORED, shown_verdict, status_of
+from ddp_perf.report.step_terms import rank_lines
+from ddp_perf.report.suite_notes import headline, node_lines
+from ddp_perf.report.suite_sections import suite_sections
 from ddp_perf.selftest.chart import power_chart
 from ddp_perf.selftest.curve import PowerCurve, conclusion_of
 from ddp_perf.session.result import SuiteResult
@@ -64,7 +64,7 @@ def build_page(source: ReportSource, summary: ReportSummary, report: Report) -> 
     machine.
     """
     found = by_suite(source.suites, summary.rows)
-    differing = [row for row in open_rows(summary.rows) if row.in_words]
+    differing = [row for row in rows_not_green(summary.rows) if row.in_words]
     cases = [f"{row.case}: {row.in_words}" for row in differing[:_WORDS]]
     return msgspec.structs.replace(
         report,
@@ -104,7 +104,7 @@ def _cases(
     source: ReportSource, suites: Sequence[tuple[SuiteResult, Sequence[CaseRow]]]
 ) -> Iterator[Section]:
     """Yield a section for each case that is not green, the red ones first."""
-    found = [(suite, row) for suite, rows in suites for row in open_rows(rows)]
+    found = [(suite, row) for suite, rows in suites for row in rows_not_green(rows)]
     found.sort(key=lambda pair: pair[1].status is not Status.RED)
     for place, (suite, row) in enumerate(found):
         section = case_section(suite, row)
@@ -173,7 +173,7 @@ def _suite(suite: SuiteResult, rows: Sequence[CaseRow]) -> Section:
     sections = (
         Section(title="launches", parts=_launches(suite, rows)),
         *suite_sections(suite, rows),
-        *(_green(suite, row) for row in rows if row not in open_rows(rows)),
+        *(_green(suite, row) for row in rows if row not in rows_not_green(rows)),
         Section(title="machine and versions", parts=_machine(suite)),
     )
     opened = [

@@ -11,25 +11,19 @@ from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import NextStep, Note, Report, Section, notes
 from ddp_perf.render.units import short_names, without_figures
-from ddp_perf.report.columns import suite_figures
-from ddp_perf.report.groups import cases_text
-from ddp_perf.report.rows import (
-    CaseRow,
-    ReportSummary,
-    by_suite,
-    report_summary,
-    resolved_text,
-)
-from ddp_perf.report.status import OPEN, STORED, status_of
-from ddp_perf.report.suite_notes import headline
-from ddp_perf.report.suite_sections import suite_sections
-from ddp_perf.report.terminal.text import (
+from ddp_perf.report.case_text import (
     CHANGED_TERMS,
     beside,
     explanation_lines,
     settled_causes,
     settled_note,
 )
+from ddp_perf.report.columns import suite_figures
+from ddp_perf.report.groups import cases_text
+from ddp_perf.report.rows import CaseRow, ReportSummary, by_suite, report_summary, resolved_text
+from ddp_perf.report.status import NOT_GREEN, STORED, status_of
+from ddp_perf.report.suite_notes import headline
+from ddp_perf.report.suite_sections import suite_sections
 from ddp_perf.session.result import SuiteResult
 
 PAGE, DATA = "index.html", "comprehensive_summary.csv"
@@ -72,10 +66,7 @@ def _sections(
 ) -> Iterator[Section]:
     for suite, rows in by_suite(suites, summary.rows):
         of = f"{suite.suite}: " if len(suites) > 1 else ""
-        for section in (
-            *_open_sections(suite, rows, each=each),
-            *suite_sections(suite, rows),
-        ):
+        for section in (*_not_green(suite, rows, each=each), *suite_sections(suite, rows)):
             yield msgspec.structs.replace(section, title=f"{of}{section.title}")
 
 
@@ -88,11 +79,11 @@ def build_suite(suite: SuiteResult, *, each: bool = False) -> Report:
 # The cases that are not green. Those with one reason are one section.
 
 
-def _open_sections(suite: SuiteResult, rows: Sequence[CaseRow], *, each: bool) -> Iterator[Section]:
+def _not_green(suite: SuiteResult, rows: Sequence[CaseRow], *, each: bool) -> Iterator[Section]:
     """Yield the sections. Of cases with one reason, that with the most such verdicts is shown."""
     names = short_names(suite.measurements)
     groups: dict[tuple[str, ...], list[Section]] = {}
-    for row in open_rows(rows):
+    for row in rows_not_green(rows):
         if row.verdict == STORED:
             continue  # a note has the file
         section = case_section(suite, row)
@@ -115,18 +106,15 @@ def _texts(section: Section) -> list[str]:
     return [text for text in texts if not text.startswith(_ALSO.format(section.verdict))]
 
 
-def open_rows(rows: Sequence[CaseRow]) -> list[CaseRow]:
+def rows_not_green(rows: Sequence[CaseRow]) -> list[CaseRow]:
     """Return the cases that are not green, the red ones first."""
-    return [row for status in OPEN for row in rows if row.status is status]
+    return [row for status in NOT_GREEN for row in rows if row.status is status]
 
 
 def case_section(suite: SuiteResult, row: CaseRow) -> Section:
     """Return why a case is not green."""
     return Section(
-        title=row.case,
-        verdict=row.verdict,
-        status=row.status,
-        parts=tuple(_reasons(suite, row)),
+        title=row.case, verdict=row.verdict, status=row.status, parts=tuple(_reasons(suite, row))
     )
 
 

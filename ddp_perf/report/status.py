@@ -12,7 +12,7 @@ from ddp_perf.session.result import SuiteResult
 STORED = "STORED"  # there was nothing to compare with before this session
 NO_TEST = "(no test)"  # the mark of what is shown and not counted
 
-OPEN = (Status.RED, Status.UNDECIDED)  # the statuses of cases that are not green
+NOT_GREEN = (Status.RED, Status.UNDECIDED)
 
 
 def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:

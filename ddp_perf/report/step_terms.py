@@ -13,14 +13,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.model import Cell, Column, Note, Part, Table, notes
 from ddp_perf.render.units import ABSENT, counted, milliseconds, short_names
-from ddp_perf.report.figures import (
-    HIDDEN,
-    MEANINGS,
-    SHOWN,
-    hidden_share,
-    shown_step,
-    term_values,
-)
+from ddp_perf.report.figures import HIDDEN, MEANINGS, SHOWN, hidden_share, shown_step, term_values
 from ddp_perf.scaling.curves import ScalingCurve, measured_series
 from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.laws import first_invalid_point

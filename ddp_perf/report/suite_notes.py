@@ -13,13 +13,8 @@ from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted, milliseconds, short_names
-from ddp_perf.report.terminal.text import script_notes, unkept_lines
-from ddp_perf.session.gate.nodes import (
-    ExposedByLink,
-    NodeCompute,
-    exposed_by_link,
-    slowest_node,
-)
+from ddp_perf.report.case_text import script_notes, unkept_lines
+from ddp_perf.session.gate.nodes import ExposedByLink, NodeCompute, exposed_by_link, slowest_node
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 
@@ -58,12 +53,7 @@ def suite_notes(result: SuiteResult) -> list[str]:
 
 def details(result: SuiteResult) -> list[str]:
     """Return what passed, the targets, how far the baseline is, and what only rotates."""
-    return [
-        *_passed(result),
-        *target_lines(result),
-        *list_young_levels(result),
-        *_rotating(result),
-    ]
+    return [*_passed(result), *target_lines(result), *list_young_levels(result), *_rotating(result)]
 
 
 def _rotating(result: SuiteResult) -> list[str]:

@@ -10,16 +10,16 @@ from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Media, Note, Part, Plot, Section, Table, notes
 from ddp_perf.render.units import short_names
+from ddp_perf.report.case_text import beside, settled_note
 from ddp_perf.report.figures import utilisation_table
 from ddp_perf.report.gains import gain_parts
 from ddp_perf.report.groups import alike_lines
 from ddp_perf.report.links import link_parts
 from ddp_perf.report.profiles import profile_parts
 from ddp_perf.report.rows import CaseRow, saving_notes
-from ddp_perf.report.status import OPEN
+from ddp_perf.report.status import NOT_GREEN
 from ddp_perf.report.step_terms import advice_lines, amdahl_lines, term_parts
 from ddp_perf.report.suite_notes import details, suite_notes
-from ddp_perf.report.terminal.text import beside, settled_note
 from ddp_perf.session.result import SuiteResult
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _notes(suite: SuiteResult, rows: Sequence[CaseRow]) -> list[str]:
         (names[row.case], text)
         for row in rows
         for text in (
-            *([] if row.status in OPEN else _remarks(suite, row)),
+            *([] if row.status in NOT_GREEN else _remarks(suite, row)),
             *([stored[row.case]] if row.case in stored and _lacks(suite, row.case) else []),
         )
     ]
@@ -78,7 +78,7 @@ def _remarks(suite: SuiteResult, row: CaseRow) -> Iterator[str]:
             continue
         texts = beside(finding)
         if finding.verdict.outcome is Outcome.IMPROVEMENT or finding.off_level:
-            texts = [finding.verdict.reason, *texts]
+            texts = [finding.reason, *texts]
         if texts:
             outcome, title = finding.verdict.outcome.value, metric_title(finding.metric)
             yield f"{title}: {outcome}; {'; '.join(texts)}"

@@ -36,6 +36,7 @@ from ddp_perf.core.metric import (
     TAIL,
     gated_metrics,
 )
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import cases_elsewhere, other_machine
@@ -72,7 +73,7 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
         if found.case_id != case_id or outcome is not Outcome.INVALID:
             continue
         if mode != "accept" or found.verdict.ratio is None:
-            reasons.setdefault(found.metric, f"the measurement is INVALID: {found.verdict.reason}")
+            reasons.setdefault(found.metric, f"the measurement is INVALID: {found.reason}")
     if (why := too_noisy(new)) is not None:
         reasons = {**dict.fromkeys(_OF_THE_STEP, why), **reasons}
     return {
@@ -93,7 +94,7 @@ def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> 
         found = result.finding(case_id, exact)
         is_red = found is not None and found.verdict.outcome is Outcome.REGRESSION
         if found is not None and is_red and not found.is_expected:
-            why = f"the {exact} is another one: {found.verdict.reason}"
+            why = f"the {exact} is another one: {found.reason}"
             return {metric.name: why for metric in METRICS}
     return {}
 
@@ -304,8 +305,7 @@ def _with_refusal(finding: Finding, refused: Refused | None, saved: Saved | None
     why = refused.reason if refused else saved.without.get(finding.metric) if saved else None
     if why is None or finding.verdict.outcome is not Outcome.NO_BASELINE:
         return finding
-    verdict = msgspec.structs.replace(finding.verdict, reason=f"not stored: {why}")
-    return msgspec.structs.replace(finding, verdict=verdict)
+    return msgspec.structs.replace(finding, notes=()).noted(NoteKind.NOT_STORED, why)
 
 
 def _refused(

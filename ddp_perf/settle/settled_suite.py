@@ -21,6 +21,7 @@ from ddp_perf.core.metric import (
     metric_spec,
     metric_title,
 )
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Culprit, DuelOutcome, Outcome, Settled, Verdict
 from ddp_perf.duel.case_run import PairFigures, figures_of, log_ratios, with_metric
 from ddp_perf.duel.run import MARGIN
@@ -109,15 +110,14 @@ def unchanged_verdict(finding: Finding, reference: Reference, changed: Changed) 
     verdict = finding.verdict
     if not is_settleable(finding):
         return finding
-    whose = f"code, packages and options are those of {reference.label}"
     by_itself = finding.by_itself or verdict.outcome
     if verdict.outcome is Outcome.REGRESSION and by_itself is Outcome.REGRESSION:
         machine = f" ({', '.join(changed.machine)})" if changed.machine else ""
-        reason = f"{whose}, so the machine got slower{machine}; {verdict.reason}"
-        return _replaced(finding, Outcome.REGRESSION, reason)
+        facts = reference.label, machine
+        return _decided(finding, Outcome.REGRESSION, NoteKind.SLOWER_MACHINE, *facts)
     if not (verdict.outcome.is_open or verdict.outcome is Outcome.REGRESSION):
         return finding
-    return _replaced(finding, Outcome.PASS, whose)
+    return _decided(finding, Outcome.PASS, NoteKind.SAME_CODE, reference.label)
 
 
 def machine_texts(findings: Iterable[Finding], changed: Changed) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def _settled_finding(
         minimum_detectable=paired.minimum_detectable,
     )
     by_itself = finding.by_itself or finding.verdict.outcome
-    return msgspec.structs.replace(finding, verdict=verdict, by_itself=by_itself, disturbance=None)
+    return msgspec.structs.replace(finding, verdict=verdict, by_itself=by_itself, notes=())
 
 
 def _reason(one: MetricDuel, tolerance: float, label: str) -> str:
@@ -212,23 +212,15 @@ def _by_its_numerator(finding: Finding, settled: Sequence[Finding]) -> Finding:
     step = next((one for one in settled if one.metric == name), None)
     if step is None or not step.verdict.outcome.is_good:
         return finding
-    reason = f"the step of all ranks is not slower; {step.verdict.reason}"
-    return _replaced(finding, Outcome.PASS, reason)
+    return _decided(finding, Outcome.PASS, NoteKind.NUMERATOR, step.reason)
 
 
-def _replaced(finding: Finding, outcome: Outcome, reason: str) -> Finding:
-    verdict = msgspec.structs.replace(
-        finding.verdict,
-        outcome=outcome,
-        reason=reason,
-        more_launches=None,
-        likely_launches=None,
-        more_sessions=None,
-        assumed_sd=None,
-        chance=None,
+def _decided(finding: Finding, outcome: Outcome, kind: NoteKind, *facts: str) -> Finding:
+    found = finding.noted(
+        kind, *facts, outcome=outcome, more_sessions=None, assumed_sd=None, chance=None
     )
     by_itself = finding.by_itself or finding.verdict.outcome
-    return msgspec.structs.replace(finding, verdict=verdict, by_itself=by_itself, disturbance=None)
+    return msgspec.structs.replace(found, by_itself=by_itself)
 
 
 # The result of one suite while it is settled: what is noted of each case.
@@ -290,12 +282,7 @@ class SettledSuite:
     def _changed(self, case: Case, reference: Reference) -> Changed:
         return what_changed(case, reference, self._state, self.result.environment, self._project)
 
-    def _suspect(
-        self,
-        case: Case,
-        suspicion: float,
-        known: Sequence[Reference],
-    ) -> Suspect | None:
+    def _suspect(self, case: Case, suspicion: float, known: Sequence[Reference]) -> Suspect | None:
         """Return the case with the references that can run, or note why there is none."""
         problem = _not_here(case)
         obstacles = [one.obstacle(self._project.root) for one in known] if problem is None else []

@@ -15,7 +15,7 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.measured import UNDECIDED_ALLOWED, MeasuredCase, check_machine, refuse_xdist
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.session.figures import case_figures, costs_of
 from ddp_perf.session.result import SuiteResult
 

@@ -38,9 +38,9 @@ from ddp_perf.render.units import (
     short_number,
     short_percent,
 )
+from ddp_perf.report.case_text import cause_line, describe_launch_failure
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
-from ddp_perf.report.terminal.text import cause_line, describe_launch_failure
 from ddp_perf.work.changes import grows, line_of
 from ddp_perf.work.text import change_sentence, edited_notes
 from ddp_perf.work.values import WorkChange

@@ -91,7 +91,7 @@ COMPARISON: tuple[Rule[SessionComparison], ...] = (
         _compare_all,
     ),
     (
-        lambda one: any(finding.disturbance for finding in _figures(one)),
+        lambda one: any(finding.excuse for finding in _figures(one)),
         f"{SEE_DISTURBANCE}, and measure the sessions again",
         DOCTOR,
     ),
@@ -100,9 +100,5 @@ COMPARISON: tuple[Rule[SessionComparison], ...] = (
         "decide whether the change of the structure is meant: no session decides it",
         "pytest -m work",
     ),
-    (
-        lambda one: True,
-        "measure again what could not be compared, as stated above",
-        _measure_again,
-    ),
+    (lambda one: True, "measure again what could not be compared, as stated above", _measure_again),
 )

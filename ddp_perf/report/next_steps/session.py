@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.render.model import NextStep, Status
 from ddp_perf.render.units import counted
@@ -19,14 +20,13 @@ from ddp_perf.report.status import rank, status_of
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = f"{SAVE}=append"
-_CLOCKS = ("GPU clock", "GPU memory clock")  # what a disturbance by a changed clock begins with
 
 
 def after_session(suites: Sequence[SuiteResult]) -> NextStep | None:
     """Return the one command that helps most after a session, or None if nothing is left to do."""
     found = [Found(result, finding) for result in suites for finding in result.findings]
     worst_first = sorted(
-        (one for one in found if one.is_open()),
+        (one for one in found if one.is_unresolved()),
         key=lambda one: (rank(*one), one.finding.metric == STRUCTURE),
     )
     return first(FAILED, suites) or first(VERDICT, worst_first[:1]) or first(STORED, suites)
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     result: SuiteResult
     finding: Finding
 
-    def is_open(self) -> bool:
+    def is_unresolved(self) -> bool:
         """Return whether it is neither green nor stored, and of ranks as they are."""
         counts = status_of(*self) not in (Status.GREEN, Status.UNTESTED)
         return counts and not (self.result.is_resolved(self.finding) or self.result.injections)
@@ -68,11 +68,8 @@ class Found(NamedTuple):
     @property
     def minutes(self) -> int:
         """The time that is enough to settle it; 0: unknown."""
-        return (
-            math.ceil((self.settled.needed_s or 0.0) / 60)
-            if self.finding.verdict.outcome.is_open
-            else 0
-        )
+        is_open = self.finding.verdict.outcome.is_open
+        return math.ceil((self.settled.needed_s or 0.0) / 60) if is_open else 0
 
     @property
     def alone(self) -> str:
@@ -129,7 +126,9 @@ class Found(NamedTuple):
     def accept_work(self) -> str:
         """Return the command that accepts the work of the case, or that of all if all changed."""
         every = (Found(self.result, one) for one in self.result.findings)
-        changed = {one.finding.case_id for one in every if one.is_open() and one.is_other_work()}
+        changed = {
+            one.finding.case_id for one in every if one.is_unresolved() and one.is_other_work()
+        }
         all_changed = changed == self.result.measurements.keys()
         return measure_again(self.result, ACCEPT) if all_changed else f"{self.alone} {ACCEPT}"
 
@@ -254,7 +253,7 @@ VERDICT: tuple[Rule[Found], ...] = (
         _append,
     ),
     (
-        lambda one: one.has(Outcome.INVALID) and one.finding.target and not one.finding.disturbance,
+        lambda one: one.has(Outcome.INVALID) and one.finding.target and not one.finding.excuse,
         "change targets in {0.finding.target.file}, and measure it again",
         "{0.alone}",
     ),
@@ -264,9 +263,7 @@ VERDICT: tuple[Rule[Found], ...] = (
         DOCTOR,
     ),
     (
-        lambda one: (
-            one.has(Outcome.INVALID) and (one.finding.disturbance or "").startswith(_CLOCKS)
-        ),
+        lambda one: one.finding.excuse and one.finding.excuse.kind is NoteKind.OTHER_CLOCK,
         "unlock the clock, or accept it if it is meant to stay",
         _accept,
     ),

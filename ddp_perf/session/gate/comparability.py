@@ -24,9 +24,9 @@ from ddp_perf.core.gpu import CLOCKS, HEAT, POWER_CAP, ClockName, Throttle
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_controlled, metric_spec
-from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.core.note import NoteKind
+from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.render.units import change_text, counted, field_changes
-from ddp_perf.session.gate.disturbance import made_invalid
 from ddp_perf.stats.interval import upper_t
 from ddp_perf.stats.rule.judge import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.levels import WIDE_DEFAULT
@@ -360,8 +360,8 @@ def with_clocks(
     """Add changed clocks to a finding, which is INVALID if they explain why the step is slower.
 
     A step takes at most as much longer as a clock is slower. What is left of a REGRESSION beyond
-    that is the code's, and so is a power limit that the ranks reach by themselves: then it gets a
-    remark. A clock does not explain a scaling cost: the step of one rank has the same clock.
+    that is the code's, and so is a power limit that the ranks reach by themselves: then it is
+    only noted. A clock does not explain a scaling cost: the step of one rank has the same clock.
     """
     if not changes:
         return finding
@@ -374,9 +374,9 @@ def with_clocks(
     is_enough = 1 / lowest.ratio - 1 >= _HALF * (verdict.ratio - 1)
     explains = is_enough and verdict.ratio * lowest.ratio < 1 + finding.tolerance
     if not explains or _reach_their_limit(measurement.launches):
-        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}. {what}")
-        return msgspec.structs.replace(finding, verdict=verdict)
-    return made_invalid(finding, f"{what}; if the clock is meant to stay, accept this session")
+        return finding.noted(NoteKind.CLOCK, what)
+    what = f"{what}; if the clock is meant to stay, accept this session"
+    return finding.noted(NoteKind.OTHER_CLOCK, what, outcome=Outcome.INVALID)
 
 
 def _cause(change: ClockChange, launches: Sequence[LaunchResult]) -> str:
@@ -457,19 +457,14 @@ def find_outlier_host(
 
 
 def compared_with_hosts(finding: Finding, outlier_host: OutlierHost | None) -> Finding:
-    """Return a finding that compares this host with the others of its pool, with its reason.
+    """Note that a finding compares this host with the others of its pool.
 
     It is INVALID if the host does not fit, and its times with it.
     """
     if outlier_host is not None and metric_spec(finding.metric).disturbed_by is not None:
-        found = made_invalid(finding, str(outlier_host))
-        verdict, what = found.verdict, "the host does not fit its pool"
-        verdict = msgspec.structs.replace(verdict, chance=None)  # it begins no row of suspects
-        return msgspec.structs.replace(found, verdict=verdict, disturbance=what)
-    hosts = counted(finding.sessions, "host")
-    reason = f"{finding.verdict.reason}. The sessions are the first ones of {hosts} of the pool"
-    verdict = msgspec.structs.replace(finding.verdict, reason=reason)
-    return msgspec.structs.replace(finding, verdict=verdict)
+        what, invalid = str(outlier_host), Outcome.INVALID  # it begins no row of suspects
+        return finding.noted(NoteKind.OTHER_HOST, what, outcome=invalid, chance=None)
+    return finding.noted(NoteKind.HOSTS, counted(finding.sessions, "host"))
 
 
 def _first_controls(baseline: Baseline, environment: Environment) -> dict[str, _Controls]:

@@ -18,6 +18,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, metric_spec
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import short_percent
 
@@ -179,7 +180,7 @@ def find_own_costs(
         for cause, shares in found.items()
         if 2 * len(shares) >= len(measurement.launches)
     ]
-    return f"{'; '.join(typical)}, a part of the step's cost" if typical else None
+    return "; ".join(typical) or None
 
 
 def _compared(
@@ -256,8 +257,8 @@ def with_disturbance(
     """Add the disturbance of the compared launches to a finding.
 
     The finding becomes INVALID if disturbed launches prevail, because neither a REGRESSION nor
-    a PASS can be trusted then. Otherwise the reason gets a remark, and also if the ranks' own use
-    slowed them, or if a target is missed and only the machine's heat and clocks disturbed it.
+    a PASS can be trusted then. Otherwise it is only noted, and also if the ranks' own use slowed
+    them, or if a target is missed and only the machine's heat and clocks disturbed it.
     ``where`` names the session of the launches, if it is not the judged one.
     """
     metric = finding.metric
@@ -267,25 +268,13 @@ def with_disturbance(
     if disturbance is not None:
         what = f"{where}{disturbance}"
         if not disturbance.prevails or _is_missed_by_the_machine(finding, measurements):
-            finding = _with_remark(finding, what)
+            finding = finding.noted(NoteKind.PARTLY_DISTURBED, what)
         else:
-            finding = made_invalid(finding, what, more_launches=disturbance.more_launches)
+            kind, more = NoteKind.DISTURBED, disturbance.more_launches
+            finding = finding.noted(kind, what, outcome=Outcome.INVALID, more_launches=more)
     own_costs = find_own_costs(finding.case_id, measurements, metric)
-    return finding if own_costs is None else _with_remark(finding, f"{where}{own_costs}")
-
-
-def made_invalid(finding: Finding, what: str, *, more_launches: int | None = None) -> Finding:
-    """Return the finding as INVALID because of ``what``, with its outcome by the figures alone."""
-    verdict = finding.verdict
-    alone = f"the figures alone give {verdict.outcome.value}"
-    verdict = msgspec.structs.replace(
-        verdict,
-        outcome=Outcome.INVALID,
-        reason=f"{what}; {verdict.reason if finding.disturbance else alone}",
-        more_launches=more_launches,
-        likely_launches=None,
-    )
-    return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
+    own_use = f"{where}{own_costs}"
+    return finding if own_costs is None else finding.noted(NoteKind.OWN_USE, own_use)
 
 
 def _is_missed_by_the_machine(finding: Finding, measurements: Mapping[str, Measurement]) -> bool:
@@ -296,9 +285,3 @@ def _is_missed_by_the_machine(finding: Finding, measurements: Mapping[str, Measu
         finding.case_id, measurements, finding.metric, apart_from=_OF_THE_MACHINE
     )
     return others is None or not others.prevails
-
-
-def _with_remark(finding: Finding, remark: str) -> Finding:
-    verdict = finding.verdict
-    verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remark}")
-    return msgspec.structs.replace(finding, verdict=verdict)

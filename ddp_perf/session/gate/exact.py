@@ -448,23 +448,17 @@ def acknowledged_as_measured(given: Acknowledgement, result: SuiteResult) -> Ack
             raise BaselineError(f"--results: {what} is not finite, or differs between launches")
         return msgspec.structs.replace(given, losses=losses)
     if found.verdict.ratio is None:
-        raise BaselineError(f"--results: {what} was not compared: {found.verdict.reason}")
+        raise BaselineError(f"--results: {what} was not compared: {found.reason}")
     return msgspec.structs.replace(given, ratio=found.verdict.ratio)
 
 
 # Acknowledged regressions and missed targets: they are expected until a date.
 
 
-def with_acknowledgements(
-    findings: Iterable[Finding], baseline: Baseline, date: str
-) -> tuple[Finding, ...]:
-    """Return the findings with their acknowledgements, by the ``date`` of the session."""
-    return tuple(
-        msgspec.structs.replace(
-            found, known=_known(found, baseline.acknowledgement(found.case_id, found.metric), date)
-        )
-        for found in findings
-    )
+def with_acknowledgement(finding: Finding, baseline: Baseline, date: str) -> Finding:
+    """Return the finding with its acknowledgement, by the ``date`` of the session."""
+    given = baseline.acknowledgement(finding.case_id, finding.metric)
+    return msgspec.structs.replace(finding, known=_known(finding, given, date))
 
 
 def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | None:

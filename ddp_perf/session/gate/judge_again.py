@@ -10,9 +10,10 @@ from ddp_perf.baselines.work import StoredWork
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.comparability import find_outlier_host
-from ddp_perf.session.gate.exact import with_acknowledgements
+from ddp_perf.session.gate.exact import with_acknowledgement
 from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.persistence import (
@@ -106,21 +107,18 @@ def _compared(
     """
     verdict, ratio, (here, node) = finding.verdict, there.verdict.ratio, nodes
     by = "" if ratio is None else f" ({100 * (ratio - 1):+.1f} % there)"
-    least = 1 + (finding.tolerance or 0.0)
+    least, outcome = 1 + (finding.tolerance or 0.0), None
     if rules_out(there, max(verdict.ratio or least, least)):
-        reason = f"not slower on node {node}{by}"
+        what = f"not slower on node {node}{by}"
         if is_known:
-            reason, outcome = f"{reason}, so it is node {here} and not the code", Outcome.BAD_NODE
+            what, outcome = f"{what}, so it is node {here} and not the code", Outcome.BAD_NODE
         else:
-            reason, outcome = f"{reason}, which has no baseline; compare both", verdict.outcome
+            what = f"{what}, which has no baseline; compare both"
     else:
         slower = there.verdict.outcome.is_slower
-        what = "slower on" if slower else "not shown to be as fast as before on"
-        reason, outcome = f"{what} node {node} as well{by}", verdict.outcome
-    verdict = msgspec.structs.replace(
-        verdict, outcome=outcome, reason=f"{reason}. On node {here}: {verdict.reason}"
-    )
-    return msgspec.structs.replace(finding, verdict=verdict)
+        what = "slower" if slower else "not shown to be as fast as before"
+        what = f"{what} on node {node} as well{by}"
+    return finding.noted(NoteKind.OTHER_NODE, what, f"{here}", outcome=outcome)
 
 
 # A measured session is judged again, without measuring: by another baseline, or tolerances.
@@ -183,29 +181,26 @@ def conclude_findings(
 ) -> tuple[Finding, ...]:
     """Judge in the light of the sessions before ``date``, by each of `CONCLUDING` in turn."""
     for stage in CONCLUDING.values():
-        findings = stage(findings, context, date)
+        findings = [stage(finding, context, date) for finding in findings]
     return tuple(findings)
 
 
-# What happens to the findings of a session after its last launch, in this order.
-CONCLUDING: dict[str, Callable[[Iterable[Finding], JudgingContext, str], Iterable[Finding]]] = {
-    "red stays red until it is fixed, and suspects in a row are red": (
-        lambda found, context, date: with_persistence(
-            found,
-            context.baseline.cases,
-            date=date,
-            alpha=context.alpha,
-            host=context.environment.pooled_host,
-        )
-    ),
-    "sessions without a figure are counted": (
-        lambda found, context, date: with_unmeasured(found, context.baseline.cases, date)
+def _with_persistence(finding: Finding, context: JudgingContext, date: str) -> Finding:
+    stored, host = context.baseline.cases.get(finding.case_id), context.environment.pooled_host
+    return with_persistence(finding, stored, date=date, alpha=context.alpha, host=host)
+
+
+# What happens to a finding of a session after its last launch, in this order.
+CONCLUDING: dict[str, Callable[[Finding, JudgingContext, str], Finding]] = {
+    "red stays red until it is fixed, and suspects in a row are red": _with_persistence,
+    "sessions without a figure are counted": lambda one, context, date: with_unmeasured(
+        one, context.baseline.cases.get(one.case_id), date
     ),
     "what somebody acknowledged is expected until its day": (
-        lambda found, context, date: with_acknowledgements(found, context.baseline, date)
+        lambda one, context, date: with_acknowledgement(one, context.baseline, date)
     ),
     "times of a case that rotates fail nothing": (
-        lambda found, context, date: report_only(found, context.reported)
+        lambda one, context, date: report_only(one, context.reported)
     ),
 }
 

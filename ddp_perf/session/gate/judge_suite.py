@@ -29,6 +29,7 @@ from ddp_perf.core.metric import (
     gated_metrics,
     metric_spec,
 )
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.comparability import (
     ClockChange,
@@ -150,10 +151,21 @@ class SeenCase(NamedTuple):
     of_nodes: Finding | None  # on its nodes, if they were measured one by one
 
 
-def _with_ratio_checked(finding: Finding, case: SeenCase) -> Finding:
+def _only_if_slower_itself(finding: Finding, case: SeenCase) -> Finding:
+    """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
     numerator = None if finding.metric in EXACT else metric_spec(finding.metric).numerator
-    step = case.by_metric.get(numerator or "")
-    return finding if step is None else _only_if_slower_itself(finding, step)
+    step, verdict = case.by_metric.get(numerator or ""), finding.verdict
+    if step is None or not verdict.outcome.is_slower:
+        return finding
+    if step.verdict.ratio is None or step.verdict.ratio > 1:
+        return finding
+    return finding.noted(
+        NoteKind.NUMERATOR,
+        "the one-rank step got faster",
+        outcome=Outcome.PASS if step.verdict.outcome.is_good else Outcome.UNDECIDED,
+        more_launches=verdict.more_launches,
+        likely_launches=verdict.likely_launches,
+    )
 
 
 def _with_hosts(finding: Finding, case: SeenCase) -> Finding:
@@ -169,7 +181,7 @@ def _with_nodes(finding: Finding, case: SeenCase) -> Finding:
 # What happens to a finding after the rule, in this order: each stage sees what those before it
 # made of it.
 COMPARED: dict[str, Callable[[Finding, SeenCase], Finding]] = {
-    "a ratio is worse only if its numerator is": _with_ratio_checked,
+    "a ratio is worse only if its numerator is": _only_if_slower_itself,
     "a host that does not fit its pool is INVALID": _with_hosts,
     "nodes that were measured one by one are named": _with_nodes,
     "a slower clock excuses what it explains": lambda one, case: with_clocks(
@@ -254,10 +266,9 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
         Outcome.PASS: "",
         Outcome.INVALID: "",
     }.get(verdict.outcome, remedies.other_structure)
-    if remedy:
-        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
     flops, count = compared_flops(launches, case, stored, torch), len(launches)
-    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
+    found = Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=count, flops=flops)
+    return found.noted(NoteKind.REMEDY, remedy) if remedy else found
 
 
 def _judge_loss(
@@ -272,17 +283,15 @@ def _judge_loss(
     own = stored.losses if stored is not None and is_comparable(stored, case) else {}
     if (tolerance := loss_tolerance(case, launches)) is None:
         return
-    verdict = judge_loss(launches, own, tolerance=tolerance)
+    verdict, remedy = judge_loss(launches, own, tolerance=tolerance), ""
     if verdict.outcome is Outcome.NO_BASELINE and otherwise is not None:
         verdict = otherwise
     elif verdict.outcome is Outcome.NO_BASELINE:
-        reason = f"{verdict.reason}; {remedies.no_such_figure}"
-        verdict = msgspec.structs.replace(verdict, reason=reason)
-    elif verdict.outcome is Outcome.REGRESSION and remedies.other_structure and is_finite(launches):
-        reason = f"{verdict.reason}; {remedies.other_structure}"
-        verdict = msgspec.structs.replace(verdict, reason=reason)
+        remedy = remedies.no_such_figure
+    elif verdict.outcome is Outcome.REGRESSION and is_finite(launches):
+        remedy = remedies.other_structure
     first = stored.sessions[0] if stored is not None and own else None
-    yield Finding(
+    found = Finding(
         case_id=case.id,
         metric=LOSS,
         verdict=verdict,
@@ -291,13 +300,11 @@ def _judge_loss(
         changed=tuple(changes(first.environment, context.environment)) if first else (),
         tolerance=tolerance,
     )
+    yield found.noted(NoteKind.REMEDY, remedy) if remedy else found
 
 
 def _judge_case(
-    measurement: Measurement,
-    session: Session,
-    context: JudgingContext,
-    history: MachineHistory,
+    measurement: Measurement, session: Session, context: JudgingContext, history: MachineHistory
 ) -> Iterator[Finding]:
     case = measurement.case
     for metric in gated_metrics(case):
@@ -308,11 +315,7 @@ def _judge_case(
 
 
 def _judge_metric(
-    case: Case,
-    metric: str,
-    session: Session,
-    context: JudgingContext,
-    history: MachineHistory,
+    case: Case, metric: str, session: Session, context: JudgingContext, history: MachineHistory
 ) -> Finding:
     stored, verdict = history.of(case.id, metric), _verdict(case, metric, session, context, history)
     current, first = session.values(metric), next(iter(stored.at_level), None)
@@ -369,17 +372,6 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
     if not stored.log or first is None or not current:
         return None
     return statistics.median(current) / first
-
-
-def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
-    """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
-    ratio = step_time.verdict.ratio
-    if not efficiency.verdict.outcome.is_slower or ratio is None or ratio > 1:
-        return efficiency
-    outcome = Outcome.PASS if step_time.verdict.outcome.is_good else Outcome.UNDECIDED
-    reason = "the one-rank step got faster, and the step of all ranks is not slower"
-    verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
-    return msgspec.structs.replace(efficiency, verdict=verdict)
 
 
 def judge_session(

@@ -16,6 +16,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement, NodeFinding
 from ddp_perf.core.metric import NODES, STEP_TIME, gated_metrics
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted, percent_change, short_percent
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
@@ -267,11 +268,7 @@ def judge_each_node(
 
 
 def judge_nodes_of(
-    measurement: Measurement,
-    session: Session,
-    stored: CaseBaseline | None,
-    *,
-    rate: float,
+    measurement: Measurement, session: Session, stored: CaseBaseline | None, *, rate: float
 ) -> Finding | None:
     """Judge the nodes of a case; None if they are not measured one by one.
 
@@ -318,25 +315,18 @@ def slow_since(finding: Finding | None, date: str) -> dict[str, str]:
 
 
 def name_nodes(finding: Finding, of_nodes: Finding, measurement: Measurement) -> Finding:
-    """Return a finding on the code with the nodes over which it was judged in its reason."""
+    """Note the nodes over which a finding on the code was judged."""
     if finding.value is None:
         return finding  # it is judged by other than figures
     slow = [one.node for one in of_nodes.nodes if one.is_slow]
     healthy = {launch.node for launch in measurement.launches} - {*slow}
     if not healthy:
-        reason = f"every node is slow ({', '.join(slow)})"
-        verdict = Verdict(outcome=Outcome.UNDECIDED, reason=reason)
-        return msgspec.structs.replace(finding, verdict=verdict)
+        verdict = Verdict(outcome=Outcome.UNDECIDED, reason=finding.verdict.reason)
+        found = msgspec.structs.replace(finding, verdict=verdict)
+        return found.noted(NoteKind.SLOW_NODES, ", ".join(slow))
     without = f", without {', '.join(slow)}" if slow else ""
-    used = counted(len(healthy), "node")
-    # The rule took each node as a launch.
-    found = finding.verdict.reason.replace("launches", "nodes")
-    reason = f"{found}. Over {used}{without}"
-    return msgspec.structs.replace(
-        finding,
-        verdict=msgspec.structs.replace(finding.verdict, reason=reason),
-        launches=of_nodes.launches,
-    )
+    found = msgspec.structs.replace(finding, launches=of_nodes.launches)
+    return found.noted(NoteKind.NODES, counted(len(healthy), "node") + without)
 
 
 def _visits(sessions: Sequence[Session]) -> dict[str, list[_Visit]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, are_apart
 from ddp_perf.core.measurement import Finding, Look
 from ddp_perf.core.metric import EXACT, METRICS, NODES
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.stats.rule.comparison import sessions_to_confirm
@@ -24,71 +25,41 @@ from ddp_perf.stats.rule.comparison import sessions_to_confirm
 
 
 _LEFT = 1 / 3
-_REMEDIES = (
-    'fix it, accept it (--save-baseline=accept --ddp-reason "…"), or expect it until a day'
-    " (ddp-perf baseline ack)"
-)
 _MAY_MEND = (Outcome.PASS, Outcome.UNDECIDED)
 
 
 def with_persistence(
-    findings: Iterable[Finding],
-    stored: Mapping[str, CaseBaseline],
-    *,
-    date: str,
-    alpha: float,
-    host: str | None = None,
-) -> list[Finding]:
-    """Return the findings of the session of ``date`` in the light of the sessions before it.
+    finding: Finding, stored: CaseBaseline | None, *, date: str, alpha: float, host: str | None
+) -> Finding:
+    """Return the finding of the session of ``date`` in the light of the sessions before it.
 
-    ``stored`` are the baselines by case id, ``alpha`` is the false-alarm rate of a verdict, and
+    ``stored`` is the baseline of the case, ``alpha`` is the false-alarm rate of a verdict, and
     ``host`` is that of the session if it is of a pool.
     """
-    return [
-        _persisting(finding, stored[finding.case_id], date, alpha, host)
-        if finding.case_id in stored
-        else finding
-        for finding in findings
-    ]
-
-
-def _persisting(
-    finding: Finding, stored: CaseBaseline, date: str, alpha: float, host: str | None
-) -> Finding:
+    if stored is None:
+        return finding
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
-    since = f"slower since {red[0].date[:10]}{_doubt(history)}" if red else ""
+    since = f"{red[0].date[:10]}{_doubt(history)}" if red else ""
     if red and verdict.outcome is Outcome.REGRESSION:
-        return _red(finding, f"{verdict.reason}. It has been {since}; {_REMEDIES}")
+        return _red(finding, NoteKind.RED_SINCE, since)
     may_be_as_slow = verdict.outcome.is_open or verdict.outcome is Outcome.PASS
-    if red and may_be_as_slow and not _shows_a_mend(finding, history):
-        mend = f"{since}, and not shown to be fixed; {_REMEDIES}"
-        return _red(finding, f"{mend}. This session: {verdict.reason}")
+    is_mended = history.slow_down is not None and rules_out(finding, history.slow_down)
+    if red and may_be_as_slow and not is_mended:
+        return _red(finding, NoteKind.STILL_RED, since)
     if not red and verdict.chance is not None:
         many = 1 + _apart(history, date, host)
         if many >= sessions_to_confirm(verdict.chance, alpha):
-            return _red(finding, f"suspect {many} sessions in a row; {verdict.reason}")
+            return _red(finding, NoteKind.SUSPECTS, str(many))
     return finding
 
 
-def _red(finding: Finding, reason: str) -> Finding:
-    """Return the finding as a REGRESSION. The reason has the disturbance, which excuses nothing."""
-    verdict = msgspec.structs.replace(
-        finding.verdict,
-        outcome=Outcome.REGRESSION,
-        reason=reason,
-        more_launches=None,
-        likely_launches=None,
-    )
-    outcome = finding.verdict.outcome
-    by_itself = None if outcome is Outcome.REGRESSION else outcome
-    return msgspec.structs.replace(finding, verdict=verdict, by_itself=by_itself, disturbance=None)
-
-
-def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
-    """Return whether the session rules out that the case is still as slow as it was."""
-    return history.slow_down is not None and rules_out(finding, history.slow_down)
+def _red(finding: Finding, kind: NoteKind, facts: str) -> Finding:
+    """Return the finding as a REGRESSION, which no disturbance excuses."""
+    red, outcome = Outcome.REGRESSION, finding.verdict.outcome
+    found = finding.noted(kind, facts, outcome=red)
+    return msgspec.structs.replace(found, by_itself=None if outcome is red else outcome)
 
 
 def rules_out(finding: Finding, slow_down: float) -> bool:
@@ -139,34 +110,23 @@ def _apart(history: MetricHistory, date: str, host: str | None) -> int:
 _STORED = frozenset(metric.name for metric in METRICS)  # the others leave no gap in a session
 
 
-def with_unmeasured(
-    findings: Iterable[Finding], stored: Mapping[str, CaseBaseline], date: str
-) -> list[Finding]:
-    """Return the findings; those that are INVALID have the number of such sessions before.
+def with_unmeasured(finding: Finding, stored: CaseBaseline | None, date: str) -> Finding:
+    """Return the finding; one that is INVALID has the number of such sessions before ``date``.
 
     A stored session of the case lacks the metric that was INVALID. Those that are newer than the
     last one with it count, half a day apart from each other.
     """
-    return [
-        msgspec.structs.replace(found, unmeasured=_since(found, stored[found.case_id], date))
-        if found.verdict.outcome is Outcome.INVALID
-        and found.metric in _STORED
-        and found.case_id in stored
-        else found
-        for found in findings
-    ]
-
-
-def _since(finding: Finding, stored: CaseBaseline, now: str) -> int:
-    """Count the sessions between the last one with the metric and this one."""
+    is_invalid = finding.verdict.outcome is Outcome.INVALID and finding.metric in _STORED
+    if stored is None or not is_invalid:
+        return finding
     valid = stored.sessions_with(finding.metric)
     newest = valid[-1].date if valid else ""
     count, last = 0, newest
-    for date in (session.date for session in stored.sessions):
-        is_new = newest < date < now and are_apart(date, now)
-        if is_new and (not last or are_apart(last, date)):
-            count, last = count + 1, date
-    return count
+    for before in (session.date for session in stored.sessions):
+        is_new = newest < before < date and are_apart(before, date)
+        if is_new and (not last or are_apart(last, before)):
+            count, last = count + 1, before
+    return msgspec.structs.replace(finding, unmeasured=count)
 
 
 # The findings of several looks at the same session: which verdicts are final.
@@ -205,24 +165,9 @@ def _merged(old: Finding | None, new: Finding) -> Finding:
 _GATING = (*EXACT, NODES)  # whatever the day
 
 
-def report_only(findings: Iterable[Finding], case_ids: Collection[str]) -> tuple[Finding, ...]:
-    """Return the findings, in which nothing but the exact metrics of these cases is red."""
-    return tuple(
-        _suspect(finding) if finding.case_id in case_ids and _is_red(finding) else finding
-        for finding in findings
-    )
-
-
-def _is_red(finding: Finding) -> bool:
-    red = finding.verdict.outcome.is_red and finding.metric not in _GATING
-    return red and not finding.is_expected
-
-
-def _suspect(finding: Finding) -> Finding:
-    verdict = finding.verdict
-    reason = (
-        f"{verdict.outcome.value}, reported only, since the case rotates over a week"
-        f" (--ddp-config gates it); {verdict.reason}"
-    )
-    verdict = msgspec.structs.replace(verdict, outcome=Outcome.SUSPECT, reason=reason)
-    return msgspec.structs.replace(finding, verdict=verdict)
+def report_only(finding: Finding, case_ids: Collection[str]) -> Finding:
+    """Return the finding, which is red only by an exact metric if its case is one of these."""
+    is_red = finding.verdict.outcome.is_red and finding.metric not in _GATING
+    if finding.case_id not in case_ids or not is_red or finding.is_expected:
+        return finding
+    return finding.noted(NoteKind.ROTATES, outcome=Outcome.SUSPECT)

@@ -11,13 +11,9 @@ from ddp_perf.core.gpu import GpuLoad, GpuMachine, Throttle
 from ddp_perf.core.launch import RankResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import PEAK_MEMORY, metric_spec
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.published import PublishedTable
-from ddp_perf.core.target import (
-    EFFICIENCY_TARGET,
-    EXPOSED,
-    THROUGHPUT,
-    Target,
-)
+from ddp_perf.core.target import EFFICIENCY_TARGET, EXPOSED, THROUGHPUT, Target
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.disturbance import with_disturbance
@@ -32,7 +28,7 @@ from ddp_perf.system.checks import faults_under_load
 
 
 def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine | None) -> Finding:
-    """Add to a missed target what slowed the GPUs of its ranks down, in one line.
+    """Note of a missed target what slowed the GPUs of its ranks down, in one line.
 
     Memory does not depend on it. ``machine`` has the GPUs; None: the CPU tier.
     """
@@ -43,11 +39,7 @@ def with_faults(finding: Finding, measurement: Measurement, machine: GpuMachine 
     own = tuple(gpu for gpu in machine.gpus if gpu.uuid in loads)
     faults = faults_under_load(msgspec.structs.replace(machine, gpus=own), loads)
     shown = "; ".join(_together(faults))
-    if not shown:
-        return finding
-    reason = f"{finding.verdict.reason}. {shown}"
-    verdict = msgspec.structs.replace(finding.verdict, reason=reason)
-    return msgspec.structs.replace(finding, verdict=verdict)
+    return finding.noted(NoteKind.FAULTS, shown) if shown else finding
 
 
 def _loads(measurement: Measurement) -> dict[str, GpuLoad]:
@@ -203,20 +195,10 @@ def _unless_one_rank_is_faster(findings: Sequence[Finding]) -> Iterator[Finding]
     outcomes = {one.target.figure: one.verdict.outcome for one in findings if one.target}
     is_fast = outcomes.get(THROUGHPUT.name) is Outcome.MEETS_TARGET
     for one in findings:
-        missed = one.verdict.outcome is Outcome.MISSES_TARGET
-        assert one.target is not None
-        if (
-            is_fast
-            and missed
-            and one.target.figure == EFFICIENCY_TARGET.name
-            and one.target.published
-        ):
-            reason = (
-                "all ranks together reach their throughput; one rank alone is faster than published"
-            )
-            verdict = Verdict(outcome=Outcome.MEETS_TARGET, reason=reason)
-            one = msgspec.structs.replace(one, verdict=verdict)
-        yield one
+        is_missed = one.verdict.outcome is Outcome.MISSES_TARGET
+        published = one.target and one.target.published and one.target.figure
+        is_excused = is_fast and is_missed and published == EFFICIENCY_TARGET.name
+        yield one.noted(NoteKind.FASTER_RANK, outcome=Outcome.MEETS_TARGET) if is_excused else one
 
 
 def _judged(target: Target, measured: _Measured, looks: Sequence[int]) -> Finding:

@@ -216,4 +216,4 @@ def _improvements(result: SuiteResult) -> Iterator[tuple[str, str]]:
         if not settled.pairs or step is None or step.verdict.outcome is not Outcome.IMPROVEMENT:
             continue
         if all(found.verdict.outcome.is_good for found in own if found.target is None):
-            yield case_id, f"a settled improvement: {step.verdict.reason}"
+            yield case_id, f"a settled improvement: {step.reason}"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
-from ddp_perf.report.terminal.judged_series import SeriesFile
+from ddp_perf.report.commands.judged_series import SeriesFile
 from ddp_perf.session.result import write_results
 from tests.builders import (
     make_acknowledgement,

@@ -133,7 +133,7 @@ def test_a_slower_session_of_unchanged_code_names_the_machine(settled):
     result = settled.session(0.015)
 
     assert outcome(result) is Outcome.REGRESSION
-    assert "the machine got slower" in result.finding(ONE, "step_time").verdict.reason
+    assert "the machine got slower" in result.finding(ONE, "step_time").reason
     assert settled.opened == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import in_words
-from tests.builders import make_case, make_finding, make_measurement, make_result
+from tests.builders import make_case, make_excuse, make_finding, make_measurement, make_result
 
 CASE = make_case()
 RED = Outcome.REGRESSION
@@ -56,7 +56,7 @@ def test_a_difference_has_its_size_and_direction(finding, expected):
     [
         pytest.param(step(Outcome.PASS, 1.03), id="passed"),
         pytest.param(step(Outcome.NO_BASELINE, None), id="nothing stored"),
-        pytest.param(step(Outcome.INVALID, 1.4, disturbance="steal"), id="disturbed"),
+        pytest.param(step(Outcome.INVALID, 1.4, notes=make_excuse("steal")), id="disturbed"),
         pytest.param(structure((800, 800), Outcome.PASS), id="the same FLOPs"),
     ],
 )

@@ -14,6 +14,7 @@ from ddp_perf.report.rows import FAILED, NOT_JUDGED, report_summary
 from tests.builders import (
     make_acknowledgement,
     make_case,
+    make_excuse,
     make_finding,
     make_measurement,
     make_result,
@@ -136,7 +137,7 @@ def test_a_session_that_was_cut_short_is_not_green():
 
 
 def test_a_disturbed_case_names_its_disturbance():
-    finding = make_finding(TWO, Outcome.INVALID, reason="why", disturbance="others ran")
+    finding = make_finding(TWO, Outcome.INVALID, reason="why", notes=make_excuse("others ran"))
     result = msgspec.structs.replace(make_suite_result(), findings=(finding,))
 
     assert report_summary([result], complete=True).rows[1].reason == "others ran"

@@ -7,7 +7,14 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import ruled_out_lines
-from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
+from tests.builders import (
+    make_cases,
+    make_excuse,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+)
 
 CASES = make_cases(batch_sizes=[64, 128])
 
@@ -43,7 +50,7 @@ def test_faster_cases_have_no_slow_down_at_all():
     ("outcome", "changes", "reason"),
     [
         (Outcome.REGRESSION, {"upper": 1.9}, "slower"),
-        (Outcome.INVALID, {"upper": 1.9, "disturbance": "5 of 5: heat"}, "disturbed"),
+        (Outcome.INVALID, {"upper": 1.9, "notes": make_excuse("5 of 5: heat")}, "disturbed"),
         (Outcome.INVALID, {"upper": 1.9}, "invalid"),
         (Outcome.NO_BASELINE, {}, "without a baseline"),
         (Outcome.INCOMPARABLE, {}, "not comparable"),
@@ -60,7 +67,7 @@ def test_a_case_without_a_bound_is_counted_with_the_reason(outcome, changes, rea
 
 
 def test_a_disturbed_session_rules_nothing_out():
-    disturbed = bounded(1.1, Outcome.INVALID, disturbance="5 of 5: heat")
+    disturbed = bounded(1.1, Outcome.INVALID, notes=make_excuse("5 of 5: heat"))
 
     assert lines_of(disturbed, disturbed, disturbed, {"outcome": Outcome.REGRESSION}) == [
         "step time: no verdict on 4 cases; 3 are disturbed, 1 is slower"

@@ -10,12 +10,13 @@ from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Cause, Culprit, Explanation, Outcome, Settled
 from ddp_perf.render.terminal import report_text
+from ddp_perf.report.case_text import why_slower
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_report import build_session, build_suite
-from ddp_perf.report.terminal.text import why_slower
 from tests.builders import (
     make_acknowledgement,
     make_cases,
+    make_excuse,
     make_failure,
     make_finding,
     make_measurement,
@@ -156,7 +157,7 @@ def test_the_reason_is_of_the_worst_verdict_and_others_as_bad_are_named(result):
         make_finding(TWO, outcome, metric=metric, reason="hidden")
         for metric, outcome in (("tail", Outcome.INVALID), ("cpu_time", Outcome.UNDECIDED))
     )
-    worst = make_finding(TWO, Outcome.INVALID, reason="no", disturbance="3 of 3: heat")
+    worst = make_finding(TWO, Outcome.INVALID, reason="no", notes=make_excuse("3 of 3: heat"))
 
     assert sections_of(with_findings(result, worst, tail, cpu)) | {} == {
         "none-ws1 and ddp-ws4: NOT JUDGED": [

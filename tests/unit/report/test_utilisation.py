@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
 from ddp_perf.render.terminal import table_lines
+from ddp_perf.report.case_text import rank_utilisation_lines, utilisation_lines
 from ddp_perf.report.figures import utilisation_table
 from ddp_perf.report.files.exporters import prometheus_text, summary_csv
 from ddp_perf.report.rows import report_summary
-from ddp_perf.report.terminal.text import rank_utilisation_lines, utilisation_lines
 from ddp_perf.stats.summary import utilisation_figures
 from tests.builders import (
     make_cases,

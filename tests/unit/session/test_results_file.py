@@ -11,6 +11,7 @@ import pytest
 
 from ddp_perf.baselines.save import Saved
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Delta, Explanation, Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.result import ResultsFile, read_results, results_schema, write_results
@@ -32,6 +33,7 @@ def result():
         failures=(make_failure(case, stacks={"rank 0": "x"}),),
     )
     finding = make_finding(case, Outcome.REGRESSION, ratio=1.1, interval=(1.05, 1.15))
+    finding = finding.noted(NoteKind.SUSPECTS, "3", outcome=Outcome.REGRESSION)
     return make_result(
         [measurement], findings=(finding,), saved={case.id: Saved(path="cpu.json", mode="append")}
     )

@@ -103,8 +103,8 @@ def test_other_losses_are_red_and_append_does_not_change_the_stored_ones(machine
 
     found = result.finding(ONE.id, "loss")
     assert found.verdict.outcome is Outcome.REGRESSION
-    assert "loss of step 1: 0.8 → 0.4" in found.verdict.reason
-    assert '--save-baseline=accept --ddp-reason "…" takes it over' in found.verdict.reason
+    assert "loss of step 1: 0.8 → 0.4" in found.reason
+    assert '--save-baseline=accept --ddp-reason "…" takes it over' in found.reason
     assert not result.is_resolved(found)
     assert machine.stored.losses == LOSSES
 
@@ -127,8 +127,8 @@ def test_flops_are_counted_anew_by_another_torch_in_any_mode(machine, mode):
     upgraded = machine.session(mode, flops=7, torch="2.14.1")
     fewer = machine.session(mode, flops=6, torch="2.14.2")
 
-    assert "torch 2.13.0 counted" in upgraded.finding(ONE.id, "structure").verdict.reason
-    assert "FLOPs of a step: 7 → 6" in fewer.finding(ONE.id, "structure").verdict.reason
+    assert "torch 2.13.0 counted" in upgraded.finding(ONE.id, "structure").reason
+    assert "FLOPs of a step: 7 → 6" in fewer.finding(ONE.id, "structure").reason
     assert (machine.stored.flops, machine.stored.flops_torch) == (7, "2.14.1")
     if mode == "missing":
         assert len(machine.stored.sessions) == sessions
@@ -143,7 +143,7 @@ def test_fewer_flops_are_red_until_they_are_accepted(machine):
 
     found = red.finding(ONE.id, "structure")
     assert found.verdict.outcome is Outcome.REGRESSION
-    assert "FLOPs of a step: 1,000,000 → 500,000" in found.verdict.reason
+    assert "FLOPs of a step: 1,000,000 → 500,000" in found.reason
     assert not red.is_resolved(found)
     assert accepted.is_resolved(accepted.finding(ONE.id, "structure"))
     assert machine.stored.flops == 5 * 10**5
@@ -166,8 +166,8 @@ def test_a_loss_that_is_not_finite_stays_red_if_it_is_accepted(machine, stored):
 
     found = result.finding(ONE.id, "loss")
     assert found.verdict.outcome is Outcome.REGRESSION
-    assert "fix it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
-    assert "takes it over" not in found.verdict.reason
+    assert "fix it, or set tolerances: {loss: null} in the suite file" in found.reason
+    assert "takes it over" not in found.reason
     assert not result.is_resolved(found)
     assert "is NaN or infinite" in result.saved[ONE.id].without["loss"]
     assert machine.stored.losses == stored

@@ -230,9 +230,7 @@ def test_a_red_session_followed_by_undecided_ones_stays_red_until_one_decides(se
     undecided = gate.spread(1.03, launches=0.08)
 
     for _ in range(3):
-        verdict = gate.next(undecided)
-        assert verdict.outcome is RED
-        assert verdict.reason.startswith("slower since 2026-01-09, and not shown to be fixed; ")
+        assert gate.next(undecided).outcome is RED
 
     assert gate.next(gate.spread(launches=0.01)).outcome is GREEN
     assert gate.next(undecided).outcome.is_open

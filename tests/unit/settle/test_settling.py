@@ -77,7 +77,7 @@ def test_unchanged_code_that_is_red_by_itself_is_red_by_the_machine(project):
     result = project.settle(project.result(REGRESSION, host="b"), baseline)
 
     assert outcomes(result) == [REGRESSION] * 2
-    assert "the machine got slower (host a → b)" in result.findings[0].verdict.reason
+    assert "the machine got slower (host a → b)" in result.findings[0].reason
     noted = next(iter(result.settled.values()))
     assert noted.machine == ("step time +20.0 %", "host a → b")
     assert project.opened == []

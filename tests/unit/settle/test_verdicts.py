@@ -18,7 +18,13 @@ from ddp_perf.settle.settled_suite import (
     unchanged_verdict,
 )
 from ddp_perf.system.git import CodeState
-from tests.builders import make_acknowledgement, make_case, make_environment, make_finding
+from tests.builders import (
+    make_acknowledgement,
+    make_case,
+    make_environment,
+    make_excuse,
+    make_finding,
+)
 from tests.duels import make_case_duel, make_metric_duel, make_pairs
 
 CASE = make_case()
@@ -99,17 +105,17 @@ def test_unchanged_code_that_is_undecided_passes(outcome):
         likely_launches=9,
         more_sessions=2,
         chance=0.1,
-        disturbance="other processes",
+        notes=make_excuse("other processes"),
     )
 
     after = unchanged_verdict(before, REFERENCE, UNCHANGED)
 
     assert after.verdict.outcome is Outcome.PASS
-    assert after.verdict.reason == f"code, packages and options are those of {LABEL}"
+    assert after.reason == f"code, packages and options are those of {LABEL}"
     assert (after.verdict.ratio, after.verdict.more_launches, after.verdict.chance) == (
         *(1.03, None, None),
     )
-    assert (after.by_itself, after.disturbance) == (outcome, None)
+    assert (after.by_itself, after.excuse) == (outcome, None)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.IMPROVEMENT, *OTHERS])
@@ -135,12 +141,12 @@ def test_unchanged_code_that_is_red_by_itself_stays_red_and_names_the_machine():
     after = unchanged_verdict(before, REFERENCE, changed)
 
     assert after.verdict.outcome is Outcome.REGRESSION
-    assert after.verdict.reason == (
+    assert after.reason == (
         f"code, packages and options are those of {LABEL}, so the machine got slower"
         " (driver 570 → 575); 20 % slower"
     )
     assert after.by_itself is Outcome.REGRESSION
-    assert "()" not in unchanged_verdict(before, REFERENCE, UNCHANGED).verdict.reason
+    assert "()" not in unchanged_verdict(before, REFERENCE, UNCHANGED).reason
 
 
 @pytest.mark.parametrize("by_itself", [*OPEN, Outcome.PASS])
@@ -198,7 +204,7 @@ def test_pairs_that_decide_are_final(before, paired, ratio, interval, after):
     assert found.verdict.outcome is after
     assert found.by_itself is before
     assert (found.verdict.ratio, found.verdict.interval) == (ratio, interval)
-    assert found.verdict.reason == (
+    assert found.reason == (
         f"{100 * (ratio - 1):+.1f} % in 4 pairs of launches of today's code and that of {LABEL};"
         " the tolerance is 5 %"
     )
@@ -251,23 +257,21 @@ def test_too_few_pairs_say_so():
     )
 
     assert found.verdict.outcome is Outcome.UNDECIDED
-    assert (
-        found.verdict.reason == f"1 pair of launches of today's code and that of {LABEL} is too few"
-    )
+    assert found.reason == f"1 pair of launches of today's code and that of {LABEL} is too few"
     assert found.verdict.upper is None
 
 
 def test_a_confidence_is_not_rounded_up_to_certainty():
     found = settle(finding(Outcome.SUSPECT), DuelOutcome.SLOWER, ratio=1.1, confidence=0.99998)
 
-    assert "(99.99 % interval -1.0 to +1.0 %)" in found.verdict.reason
+    assert "(99.99 % interval -1.0 to +1.0 %)" in found.reason
 
 
 def test_the_tolerance_is_that_of_the_finding():
     found = settle(finding(Outcome.SUSPECT, tolerance=0.2), DuelOutcome.SLOWER, ratio=1.1)
 
     assert found.verdict.outcome is Outcome.PASS
-    assert "the tolerance is 20 %" in found.verdict.reason
+    assert "the tolerance is 20 %" in found.reason
 
 
 def test_a_metric_without_pairs_and_an_exact_one_keep_their_verdicts():
@@ -322,7 +326,7 @@ def test_a_scaling_cost_without_pairs_of_one_rank_passes_by_its_step(before, ste
     found = efficiency(before, step)
 
     assert found.verdict.outcome is Outcome.PASS
-    assert found.verdict.reason.startswith("the step of all ranks is not slower; ")
+    assert found.reason.startswith("the step of all ranks is not slower; ")
 
 
 @pytest.mark.parametrize("before", [*OPEN, Outcome.REGRESSION, Outcome.PASS])

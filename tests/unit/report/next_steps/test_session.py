@@ -6,10 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.note import NoteKind
 from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Culprit, Outcome, Settled
 from ddp_perf.report.next_steps import session
-from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
+from tests.builders import (
+    make_cases,
+    make_excuse,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+)
 
 ONE, TWO = make_cases()
 JANUARY = "2026-01-01T10:00:00+00:00"
@@ -19,7 +27,7 @@ CULPRIT = Culprit(
     kind="commit", name="5" * 40, probability=0.98, launches=9, seconds=30.0, why="launches"
 )
 STRUCTURES = {ONE.id: "s/a.json", TWO.id: "s/a.json"}
-CLOCK = "GPU clock 1,200 MHz, baseline 1,980 MHz: somebody locked it"
+OTHER_CLOCK = make_excuse("GPU clock 1,200 MHz", NoteKind.OTHER_CLOCK)
 
 
 def result(*findings, launches=3, failed=(), **changes):
@@ -115,9 +123,9 @@ ROWS = {  # in the order of the rules
     "nodes open": undecided(metric="nodes", more_launches=3),
     "target without a figure": of_target(Outcome.INVALID),
     "bad node": result(found(Outcome.BAD_NODE, metric="nodes")),
-    "other clock": result(found(Outcome.INVALID, disturbance=CLOCK)),
+    "other clock": result(found(Outcome.INVALID, notes=OTHER_CLOCK)),
     "disturbed": result(found(Outcome.INVALID)),
-    "disturbed at its target": of_target(Outcome.INVALID, disturbance="busy"),
+    "disturbed at its target": of_target(Outcome.INVALID, notes=make_excuse("busy")),
     "suspect": result(found(Outcome.SUSPECT, more_launches=4)),
     "11 launches open": undecided(more_launches=4, likely_launches=11),
     "4 launches open": undecided(more_launches=4, more_sessions=2, target=TARGET),

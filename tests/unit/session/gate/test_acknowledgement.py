@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.exact import with_acknowledgements
+from ddp_perf.session.gate.exact import with_acknowledgement
 from tests.builders import make_acknowledgement, make_baseline, make_case, make_finding
 
 CASE = make_case()
@@ -14,7 +14,7 @@ CASE = make_case()
 
 def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **given):
     baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **given),))
-    (finding,) = with_acknowledgements([make_finding(CASE, outcome, metric=metric)], baseline, date)
+    finding = with_acknowledgement(make_finding(CASE, outcome, metric=metric), baseline, date)
     return finding.known and finding.known.state
 
 
@@ -55,7 +55,7 @@ def test_a_regression_has_grown_if_it_is_certainly_slower_than_was_acknowledged(
     baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, ratio=ratio),))
     found = make_finding(CASE, Outcome.REGRESSION, tolerance=tolerance, interval=interval)
 
-    (finding,) = with_acknowledgements([found], baseline, "2026-06-15")
+    finding = with_acknowledgement(found, baseline, "2026-06-15")
 
     assert finding.known.state == state
     assert finding.is_expected is (state == "expected")
@@ -65,7 +65,7 @@ def test_a_regression_that_has_grown_is_expired_after_its_last_day():
     baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, ratio=1.1),))
     found = make_finding(CASE, Outcome.REGRESSION, tolerance=0.02, interval=(1.2, 1.3))
 
-    (finding,) = with_acknowledgements([found], baseline, "2027-01-01")
+    finding = with_acknowledgement(found, baseline, "2027-01-01")
 
     assert finding.known.state == "expired"
 
@@ -77,7 +77,7 @@ def test_an_acknowledgement_applies_only_to_its_metric_and_case():
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS])
 def test_a_finding_without_an_acknowledgement_has_no_state(outcome):
-    (finding,) = with_acknowledgements([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
+    finding = with_acknowledgement(make_finding(CASE, outcome), make_baseline(), "2026-01-01")
 
     assert finding.known is None
 

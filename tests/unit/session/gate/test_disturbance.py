@@ -202,12 +202,13 @@ def test_verdicts_on_times_are_invalid_if_disturbed_launches_prevail(outcome, me
     found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
 
     assert found.verdict.outcome is Outcome.INVALID
-    assert found.disturbance == (
+    assert found.excuse.facts == (
         "2 of 3 launches were disturbed, because other processes took 31 % of the ranks' cores"
-        " (find them with top)"
+        " (find them with top)",
     )
-    by_figures = f"the figures alone give {outcome.value}"
-    assert found.verdict.reason == f"{found.disturbance}; {by_figures}"
+    alone = f"the figures alone give {outcome.value}"
+    by_figures = "+30 %" if outcome is Outcome.INVALID else alone
+    assert found.reason == f"{found.excuse.facts[0]}; {by_figures}"
     assert found.verdict.ratio == 1.3
 
 
@@ -218,8 +219,8 @@ def test_a_verdict_gets_a_remark_if_few_launches_were_disturbed(outcome):
     found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
 
     assert found.verdict.outcome is outcome
-    assert found.verdict.reason.startswith("+30 %; 1 of 3 launches was disturbed, because other")
-    assert found.disturbance is None
+    assert found.reason.startswith("+30 %; 1 of 3 launches was disturbed, because other")
+    assert found.excuse is None
 
 
 @pytest.mark.parametrize("metric", ["peak_memory", "structure"])
@@ -298,8 +299,8 @@ def test_a_limit_that_the_ranks_reach_themselves_is_a_remark(outcome, conditions
 
     found = with_disturbance(finding, {TWO.id: measured(TWO, conditions, conditions, QUIET)})
 
-    assert (found.verdict.outcome, found.disturbance) == (outcome, None)
-    assert found.verdict.reason == f"+30 %; {words}, a part of the step's cost"
+    assert (found.verdict.outcome, found.excuse) == (outcome, None)
+    assert found.reason == f"+30 %; {words}, a part of the step's cost"
 
 
 def test_both_limits_are_named():
@@ -307,7 +308,7 @@ def test_both_limits_are_named():
 
     found = find_own_costs(TWO.id, {TWO.id: measured(TWO, both)})
 
-    assert found == f"{USED_UP}; {FILLED}, a part of the step's cost"
+    assert found == f"{USED_UP}; {FILLED}"
 
 
 def test_a_neighbour_makes_a_verdict_invalid_also_beside_the_ranks_own_use():
@@ -317,8 +318,8 @@ def test_a_neighbour_makes_a_verdict_invalid_also_beside_the_ranks_own_use():
     found = with_disturbance(finding, {TWO.id: measured(TWO, conditions, conditions)})
 
     assert found.verdict.outcome is Outcome.INVALID
-    assert "the CPU quota of the control group held back 20 %" in found.disturbance
-    assert "used up the CPU quota themselves, which held back 30 %" in found.verdict.reason
+    assert "the CPU quota of the control group held back 20 %" in found.excuse.facts[0]
+    assert "used up the CPU quota themselves, which held back 30 %" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_scaling_is_worse_only_if_the_step_of_all_ranks_is_slower(one_s, two_s, 
     finding = findings(*measured, cases=cases)[TWO.id, "efficiency"]
 
     assert finding.verdict.outcome is outcome
-    excused = "the one-rank step got faster" in finding.verdict.reason
+    excused = "the one-rank step got faster" in finding.reason
     assert excused is (outcome is Outcome.PASS)
     assert finding.verdict.ratio > 1.05
 

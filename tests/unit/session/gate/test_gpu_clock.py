@@ -52,12 +52,12 @@ def test_a_locked_clock_is_not_blamed_on_the_code():
     finding = found(0.01 * 1980 / 1200, before=1980.0, sm_clock_mhz=1200)
 
     assert finding.verdict.outcome is Outcome.INVALID
-    assert finding.verdict.reason.startswith(
+    assert finding.reason.startswith(
         "GPU clock 1,200 MHz, baseline 1,980 MHz; somebody locked it (nvidia-smi -rgc) or the card"
         " is capped"
     )
-    assert "the figures alone give REGRESSION" in finding.verdict.reason
-    assert finding.disturbance.startswith("GPU clock 1,200 MHz")
+    assert "the figures alone give REGRESSION" in finding.reason
+    assert finding.excuse.facts[0].startswith("GPU clock 1,200 MHz")
     assert "GPU clock under load 1,980 → 1,200 MHz" in finding.changed
 
 
@@ -79,7 +79,7 @@ def test_a_slow_down_beyond_what_the_clock_explains_stays_a_regression():
     finding = found(0.013, before=1980.0, sm_clock_mhz=1880)
 
     assert finding.verdict.outcome is Outcome.REGRESSION
-    assert "GPU clock 1,880 MHz, baseline 1,980 MHz" in finding.verdict.reason
+    assert "GPU clock 1,880 MHz, baseline 1,980 MHz" in finding.reason
 
 
 def test_a_clock_that_explains_less_than_half_of_a_slow_down_is_no_cause():
@@ -93,14 +93,14 @@ def test_a_memory_clock_counts_as_well():
     )
 
     assert finding.verdict.outcome is Outcome.INVALID
-    assert finding.verdict.reason.startswith("GPU memory clock 2,100 MHz, baseline 2,619 MHz")
+    assert finding.reason.startswith("GPU memory clock 2,100 MHz, baseline 2,619 MHz")
 
 
 def test_a_power_limit_that_the_ranks_reach_is_a_part_of_the_steps_cost():
     finding = found(0.0115, before=1980.0, sm_clock_mhz=1750, throttle=("power cap",))
 
     assert finding.verdict.outcome is Outcome.REGRESSION
-    assert finding.verdict.reason.endswith(
+    assert finding.reason.endswith(
         "the ranks reach the power limit, which is a part of the step's cost"
     )
 
@@ -124,7 +124,7 @@ def test_heat_is_judged_by_the_clock_that_it_cost(step_s, clock, outcome):
     )
 
     assert finding.verdict.outcome is outcome
-    assert ("heat holds it down" in finding.verdict.reason) is (clock == 1300)
+    assert ("heat holds it down" in finding.reason) is (clock == 1300)
 
 
 @pytest.mark.parametrize("clocks", [{}, {"before": 1980.0}, {"sm_clock_mhz": 1200}])

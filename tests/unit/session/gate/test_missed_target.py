@@ -39,12 +39,12 @@ def reason(*loads, outcome=Outcome.MISSES_TARGET, metric="target:throughput", gp
         launches.append(msgspec.structs.replace(launch, ranks=ranks))
     measurement = msgspec.structs.replace(measurement, launches=tuple(launches))
     finding = make_finding(CASE, outcome, metric=metric, target=TARGET)
-    return with_faults(finding, measurement, machine).verdict.reason
+    return with_faults(finding, measurement, machine).reason
 
 
 def test_gpus_with_one_fault_are_named_together():
     assert reason(power_limit_w=40.0, power_default_w=72.0) == (
-        "because. GPU 0, 1: its power limit is 40 W (default: 72 W)"
+        "because; GPU 0, 1: its power limit is 40 W (default: 72 W)"
     )
 
 
@@ -59,9 +59,8 @@ def test_readings_under_load_are_those_of_all_launches():
     fast = GpuLoad(sm_clock_mhz=1400, throttle=(), pcie_generation=4, pcie_width=8)
 
     assert reason(slow, warm, fast) == (
-        "because."
-        " GPU 0, 1: its clocks are reduced by power cap, heat (software) to 900 of 1400 MHz;"
-        " GPU 0, 1: PCIe runs on 8 of 16 lanes"
+        "because; GPU 0, 1: its clocks are reduced by power cap, heat (software) to 900 of"
+        " 1400 MHz; GPU 0, 1: PCIe runs on 8 of 16 lanes"
     )
 
 

@@ -48,16 +48,19 @@ def stored(outcomes, *, hours=24.0, metric="step_time"):
     return make_case_baseline(CASE, *sessions)
 
 
-def judged(
+def found(
     verdict, outcomes="", *, hours=24.0, now=None, alpha=ALPHA, tolerance=TOLERANCE, **fields
 ):
-    """Return the verdict on the step time after sessions with these outcomes."""
+    """Return the finding on the step time after sessions with these outcomes."""
     finding = make_finding(CASE, Outcome.PASS, tolerance=tolerance)
     finding = msgspec.structs.replace(finding, verdict=verdict)
     date = at(hours * len(outcomes) if now is None else now)
-    baselines = {CASE.id: stored(outcomes, hours=hours, **fields)} if outcomes else {}
-    (found,) = with_persistence([finding], baselines, date=date, alpha=alpha)
-    return found.verdict
+    baseline = stored(outcomes, hours=hours, **fields) if outcomes else None
+    return with_persistence(finding, baseline, date=date, alpha=alpha, host=None)
+
+
+def judged(*args, **fields):
+    return found(*args, **fields).verdict
 
 
 def open_verdict(outcome=Outcome.UNDECIDED, *, ratio=1.0, upper=1.08):
@@ -77,12 +80,12 @@ def open_verdict(outcome=Outcome.UNDECIDED, *, ratio=1.0, upper=1.08):
     ],
 )
 def test_the_third_suspect_session_in_a_row_is_a_regression(outcomes, outcome):
-    verdict = judged(SUSPECT, outcomes)
+    finding = found(SUSPECT, outcomes)
 
-    assert verdict.outcome is outcome
-    assert verdict.ratio == SUSPECT.ratio
+    assert finding.verdict.outcome is outcome
+    assert finding.verdict.ratio == SUSPECT.ratio
     many = len(outcomes) - len(outcomes.rstrip("S")) + 1
-    confirmed = verdict.reason == f"suspect {many} sessions in a row; +5 %"
+    confirmed = finding.reason == f"suspect {many} sessions in a row; +5 %"
     assert confirmed is (outcome is Outcome.REGRESSION)
 
 
@@ -116,7 +119,7 @@ def test_a_rerun_of_the_same_hour_neither_confirms_nor_is_lost():
 
     def outcome(now):
         before = make_case_baseline(CASE, *(s for s in sessions if s.date < now))
-        (found,) = with_persistence([finding], {CASE.id: before}, date=now, alpha=ALPHA)
+        found = with_persistence(finding, before, date=now, alpha=ALPHA, host=None)
         return found.verdict.outcome
 
     assert [outcome(at(hours)) for hours in (48.1, 72, 72.1, 96)] == [
@@ -139,12 +142,12 @@ def test_the_suspects_of_another_metric_confirm_nothing():
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one.is_open])
 @pytest.mark.parametrize("before", [".....R", ".....RR", ".....RS", ".....SSR", ".....RSSS"])
 def test_a_case_that_is_red_stays_red_while_sessions_are_undecided(before, outcome):
-    verdict = judged(open_verdict(outcome), before)
+    finding = found(open_verdict(outcome), before)
 
-    assert verdict.outcome is Outcome.REGRESSION
+    assert finding.verdict.outcome is Outcome.REGRESSION
     since = at(24 * before.index("R"))[:10]
-    assert verdict.reason == (
-        f"slower since {since}, and not shown to be fixed; {REMEDIES}. This session: undecided"
+    assert finding.reason == (
+        f"slower since {since}, and not shown to be fixed; {REMEDIES}; this session: undecided"
     )
 
 
@@ -209,8 +212,8 @@ def test_a_session_that_measures_no_level_or_is_suspect_cannot_show_a_mend(verdi
 def test_a_red_session_states_since_when_the_case_is_slower():
     red = Verdict(outcome=Outcome.REGRESSION, reason="+5 %", ratio=1.05)
 
-    assert judged(red, ".....SSRR").reason == (
-        f"+5 %. It has been slower since 2026-01-08; {REMEDIES}"
+    assert found(red, ".....SSRR").reason == (
+        f"+5 %; it has been slower since 2026-01-08; {REMEDIES}"
     )
     assert judged(red, "...SS") is red
     assert judged(red, "...R.") is red
@@ -228,12 +231,12 @@ def test_a_red_session_states_since_when_the_case_is_slower():
     "verdict", [Verdict(outcome=Outcome.REGRESSION, reason="+5 %", ratio=1.05), open_verdict()]
 )
 def test_a_red_case_asks_which_sessions_are_right_while_few_set_the_level(verdict, before, setting):
-    found = judged(verdict, before + "R")
+    finding = found(verdict, before + "R")
 
-    assert found.outcome is Outcome.REGRESSION
+    assert finding.verdict.outcome is Outcome.REGRESSION
     since = f"slower since {at(24 * len(before))[:10]}"
     doubt = f" ({setting}; if the later ones are right, accept them)" if setting else ""
-    assert re.search(rf"{re.escape(since + doubt)}(;|, and) ", found.reason)
+    assert re.search(rf"{re.escape(since + doubt)}(;|, and) ", finding.reason)
 
 
 @pytest.mark.parametrize(
@@ -253,18 +256,13 @@ def test_a_red_case_asks_which_sessions_are_right_while_few_set_the_level(verdic
 def test_a_red_finding_has_the_outcome_of_the_session_by_itself(verdict, before, by_itself):
     """It asks for no more launches, and no disturbance excuses it."""
     verdict = msgspec.structs.replace(verdict, more_launches=7, likely_launches=9)
-    finding = msgspec.structs.replace(
-        make_finding(CASE, Outcome.PASS, tolerance=TOLERANCE), verdict=verdict, disturbance="heat"
-    )
 
-    (found,) = with_persistence(
-        [finding], {CASE.id: stored(before)}, date=at(24 * len(before)), alpha=ALPHA
-    )
+    finding = found(verdict, before)
 
-    assert found.verdict.outcome is Outcome.REGRESSION
-    assert found.by_itself is by_itself
-    assert (found.verdict.more_launches, found.verdict.likely_launches) == (None, None)
-    assert found.disturbance is None
+    assert finding.verdict.outcome is Outcome.REGRESSION
+    assert finding.by_itself is by_itself
+    assert (finding.verdict.more_launches, finding.verdict.likely_launches) == (None, None)
+    assert finding.excuse is None
 
 
 def test_a_case_that_was_never_stored_has_no_sessions_before_it():
@@ -294,6 +292,4 @@ def test_over_a_series_a_case_is_red_from_a_regression_until_a_pass(sessions):
 def test_a_metric_that_older_sessions_lack_altogether_is_not_red():
     finding = make_finding(CASE, Outcome.NO_BASELINE, metric="energy")
 
-    assert with_persistence([finding], {CASE.id: stored("R")}, date=at(48), alpha=ALPHA) == [
-        finding
-    ]
+    assert with_persistence(finding, stored("R"), date=at(48), alpha=ALPHA, host=None) is finding

@@ -65,12 +65,12 @@ def test_sessions_of_one_host_do_not_show_how_another_may_differ(pool, outcome):
     gate = Pool(pool=pool)
     gate.days("aaaaaaaa")
 
-    found = verdict(gate("b", 0.0108))
+    found = gate("b", 0.0108).finding(CASE.id, "step_time")
 
-    assert found.outcome is outcome
+    assert found.verdict.outcome is outcome
     if pool is not None:
-        assert found.assumed_sd == 0.06
-        assert found.reason.endswith(". The sessions are the first ones of 1 host of the pool")
+        assert found.verdict.assumed_sd == 0.06
+        assert found.reason.endswith("; the sessions are the first ones of 1 host of the pool")
 
 
 def test_a_host_that_came_before_is_compared_with_itself():
@@ -100,11 +100,11 @@ def test_a_regression_that_was_found_on_one_host_stays_red_on_another():
     gate.days("abab" * 2)
     assert verdict(gate("a", 0.0125)).outcome is Outcome.REGRESSION
 
-    new, known, mended = (verdict(gate(*one)) for one in (("c", 0.0125), ("b", 0.0125), ("b",)))
+    new, known, mended = (gate(*one) for one in (("c", 0.0125), ("b", 0.0125), ("b",)))
 
-    assert (new.outcome, known.outcome) == (Outcome.REGRESSION, Outcome.REGRESSION)
-    assert "slower since 2026-03-09" in new.reason
-    assert mended.outcome is Outcome.PASS
+    assert (verdict(new).outcome, verdict(known).outcome) == (Outcome.REGRESSION,) * 2
+    assert "slower since 2026-03-09" in new.finding(CASE.id, "step_time").reason
+    assert verdict(mended).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,8 @@ def test_suspect_sessions_of_one_new_host_confirm_nothing(hosts, outcome):
     suspect = msgspec.structs.replace(finding.verdict, chance=0.005)
     finding = msgspec.structs.replace(finding, verdict=suspect)
 
-    (found,) = with_persistence(
-        [finding],
-        {CASE.id: stored},
-        date="2026-04-03T03:00:00+00:00",
-        alpha=0.001,
-        host=hosts[-1],
-    )
+    date = "2026-04-03T03:00:00+00:00"
+    found = with_persistence(finding, stored, date=date, alpha=0.001, host=hosts[-1])
 
     assert found.verdict.outcome is outcome
 
@@ -198,9 +193,9 @@ def test_a_host_with_a_slow_control_does_not_fit_and_its_times_are_neither_judge
         "host runner-7 does not fit pool ci: its control is 25 % slower than that of its 5 other"
         " hosts, where up to 5 % is usual; take it out, or give it a pool of its own"
     )
-    found = verdict(result)
-    assert found.outcome is Outcome.INVALID
-    assert found.reason.startswith(f"{result.outlier_host}; the figures alone give ")
+    found = result.finding(CASE.id, "step_time")
+    assert found.verdict.outcome is Outcome.INVALID
+    assert found.reason.startswith(f"{result.outlier_host}; ")
     assert verdict(result, "tail").outcome is Outcome.INVALID
     assert verdict(result, "peak_memory").outcome is Outcome.PASS
     assert "does not fit pool ci" in result.saved[CASE.id].without["step_time"]

@@ -83,9 +83,9 @@ def test_a_figure_is_judged_by_the_interval_of_the_launches(figure, bound, unit,
 
     assert finding.verdict.outcome.value == f"{outcome} TARGET"
     start, _, rest = reason.partition("12,8..")
-    assert start in finding.verdict.reason
-    assert rest in finding.verdict.reason
-    assert finding.verdict.reason.endswith(f"in {FILE}")
+    assert start in finding.reason
+    assert rest in finding.reason
+    assert finding.reason.endswith(f"in {FILE}")
     assert finding.launches == 3
 
 
@@ -95,7 +95,7 @@ def test_efficiency_is_the_throughput_of_each_round_against_one_rank():
     assert finding.value == pytest.approx(0.8, rel=1e-3)
     assert finding.verdict.outcome is Outcome.MISSES_TARGET
     low, high = finding.value_interval
-    assert finding.verdict.reason == (
+    assert finding.reason == (
         f"efficiency {finding.value:.4g} (interval {low:.4g} to {high:.4g}, 3 launches) misses"
         f" the target of at least 0.85 in {FILE}"
     )
@@ -120,7 +120,7 @@ def test_launches_that_differ_leave_it_undecided_with_the_launches_that_would_de
 
     assert finding.verdict.outcome is Outcome.UNDECIDED
     more = finding.verdict.more_launches
-    assert finding.verdict.reason.endswith(
+    assert finding.reason.endswith(
         f"does not decide the target of at most 10.2 ms in {FILE}; about {more} more launches would"
         " decide it"
     )
@@ -130,7 +130,7 @@ def test_one_launch_decides_nothing():
     finding = finding_of("step_time", 0.02, "ms", one_s=[0.01], two_s=[0.01])
 
     assert finding.verdict.outcome is Outcome.UNDECIDED
-    assert "one launch does not show how launches differ" in finding.verdict.reason
+    assert "one launch does not show how launches differ" in finding.reason
 
 
 def test_mfu_is_of_each_launch_and_impossible_without_a_known_peak():
@@ -146,11 +146,8 @@ def test_mfu_is_of_each_launch_and_impossible_without_a_known_peak():
     assert known.value == pytest.approx(0.5, rel=1e-3)
     assert known.verdict.outcome is Outcome.MEETS_TARGET
     assert unknown.verdict.outcome is Outcome.INVALID
-    assert (
-        "no dense peak of rtx-9999 is known for all of: fp16; name the accel"
-        in unknown.verdict.reason
-    )
-    assert FILE in unknown.verdict.reason
+    assert "no dense peak of rtx-9999 is known for all of: fp16; name the accel" in unknown.reason
+    assert FILE in unknown.reason
 
 
 @pytest.mark.parametrize(
@@ -166,7 +163,7 @@ def test_a_figure_that_was_not_measured_is_invalid_and_never_a_pass(figure, why)
     (finding,) = judged([make_measurement(alone, STEPS)]).values()
 
     assert finding.verdict.outcome is Outcome.INVALID
-    assert why in finding.verdict.reason
+    assert why in finding.reason
 
 
 def test_a_collective_is_judged_by_its_bus_bandwidth():
@@ -206,7 +203,7 @@ def test_the_heat_of_a_gpu_excuses_no_missed_target_and_others_do(conditions, ou
     (finding,) = judged([one, with_conditions(two, *[conditions] * 3)]).values()
 
     assert finding.verdict.outcome is outcome
-    assert "3 of 3 launches were disturbed" in finding.verdict.reason
+    assert "3 of 3 launches were disturbed" in finding.reason
 
 
 def test_a_target_that_is_met_in_spite_of_heat_is_no_pass():
@@ -216,7 +213,7 @@ def test_a_target_that_is_met_in_spite_of_heat_is_no_pass():
     (finding,) = judged([one, with_conditions(two, hot, hot, hot)]).values()
 
     assert finding.verdict.outcome is Outcome.INVALID
-    assert "the figures alone give MEETS TARGET" in finding.verdict.reason
+    assert "the figures alone give MEETS TARGET" in finding.reason
 
 
 def test_disturbed_launches_make_it_invalid_except_for_memory():
@@ -225,7 +222,7 @@ def test_disturbed_launches_make_it_invalid_except_for_memory():
     found = judged([one, with_conditions(two, busy, busy, None)])
 
     assert found["target:throughput"].verdict.outcome is Outcome.INVALID
-    assert "the figures alone give MEETS TARGET" in found["target:throughput"].verdict.reason
+    assert "the figures alone give MEETS TARGET" in found["target:throughput"].reason
     assert found["target:peak_memory"].verdict.outcome is Outcome.MEETS_TARGET
 
 
@@ -320,4 +317,4 @@ def test_a_time_that_the_hardware_cannot_have_meets_no_target():
     )
 
     assert {one.verdict.outcome for one in found.values()} == {Outcome.INVALID}
-    assert "a measurement error: 250 TFLOP/s are more" in found["target:throughput"].verdict.reason
+    assert "a measurement error: 250 TFLOP/s are more" in found["target:throughput"].reason

@@ -9,7 +9,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.persistence import with_unmeasured
 from tests.builders import make_case, make_case_baseline, make_finding, make_session
 
-CASE, OTHER = make_case(id="a"), make_case(id="b")
+CASE = make_case()
 NOW = "2026-01-20T03:04:05+00:00"
 
 
@@ -18,12 +18,9 @@ def without_step(day):
     return msgspec.structs.replace(session, launches=({"peak_memory": 1000.0},))
 
 
-def unmeasured(*sessions, others=(), outcome=Outcome.INVALID):
-    stored = {"a": make_case_baseline(CASE, *sessions), "b": make_case_baseline(OTHER, *others)}
-    findings = [make_finding(CASE, outcome), make_finding(OTHER, Outcome.PASS)]
-    found, other = with_unmeasured(findings, stored, NOW)
-    assert other.unmeasured == 0
-    return found.unmeasured
+def unmeasured(*sessions, outcome=Outcome.INVALID, **fields):
+    stored = make_case_baseline(CASE, *sessions)
+    return with_unmeasured(make_finding(CASE, outcome, **fields), stored, NOW).unmeasured
 
 
 @pytest.mark.parametrize("days", [(), (11,), (11, 12, 13)])
@@ -33,19 +30,9 @@ def test_stored_sessions_that_lack_the_metric_count(days):
     assert unmeasured(*sessions) == len(days)
 
 
-def test_sessions_of_other_cases_do_not_count():
-    """A case of all nodes may be measured once a week, and those of one node every night."""
-    others = [make_session([0.01], day=day) for day in (9, 10, 11, 12)]
-
-    assert unmeasured(make_session([0.01], day=10), others=others) == 0
-
-
 @pytest.mark.parametrize("metric", ["structure", "loss", "target:throughput"])
 def test_what_no_session_stores_is_not_missing_in_it(metric):
-    stored = {"a": make_case_baseline(CASE, *(make_session([0.01], day=day) for day in (1, 2, 3)))}
-    (found,) = with_unmeasured([make_finding(CASE, Outcome.INVALID, metric=metric)], stored, NOW)
-
-    assert found.unmeasured == 0
+    assert unmeasured(*(make_session([0.01], day=day) for day in (1, 2, 3)), metric=metric) == 0
 
 
 def test_sessions_of_one_half_day_count_once_and_the_one_of_now_does_not():

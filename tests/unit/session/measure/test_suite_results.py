@@ -214,6 +214,6 @@ def test_the_nearest_relative_with_a_baseline_of_a_case_is_named(suite):
 
     result = suite.run(cases=(case,))
 
-    reason = result.finding(case.id, "step_time").verdict.reason
+    reason = result.finding(case.id, "step_time").reason
     assert f"the baseline is of {key}-80gb, this is {key}" in reason
     assert make_environment().accelerator_key not in reason

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.launch import RankConditions, ScriptFacts
 from ddp_perf.render.terminal import text_of
-from ddp_perf.report.terminal.unjudged import unjudged_parts
+from ddp_perf.report.commands.unjudged import unjudged_parts
 from tests.builders import (
     make_cases,
     make_failure,

@@ -222,7 +222,7 @@ def describe_finding(finding: Finding) -> str:
 
 def reason_lines(finding: Finding) -> list[str]:
     """Return why the verdict is so, and all else that is known about it."""
-    lines = [finding.verdict.reason, *map(_describe_look, finding.earlier)]
+    lines = [finding.reason, *map(_describe_look, finding.earlier)]
     if finding.changed:
         lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
     return [*lines, *beside(finding)]

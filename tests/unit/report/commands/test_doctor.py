@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.render.terminal import text_of
 from ddp_perf.render.units import to_json
-from ddp_perf.report.terminal.doctor import (
+from ddp_perf.report.commands.doctor import (
     Diagnosis,
     abilities,
     diagnosis_parts,

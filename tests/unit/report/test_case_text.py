@@ -9,7 +9,7 @@ from ddp_perf.core.gpu import GpuLoad
 from ddp_perf.core.launch import Numerics, Unit, WarmUp
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.terminal.text import (
+from ddp_perf.report.case_text import (
     WHOLE_TRACEBACK,
     case_summary,
     describe_finding,

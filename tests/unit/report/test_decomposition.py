@@ -7,9 +7,9 @@ import pytest
 
 from ddp_perf.core.verdict import Cause, Delta, Explanation, Outcome
 from ddp_perf.render.terminal import table_lines
+from ddp_perf.report.case_text import explanation_lines
 from ddp_perf.report.figures import SHOWN
 from ddp_perf.report.step_terms import advice_lines, term_parts
-from ddp_perf.report.terminal.text import explanation_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
 ONE, TWO = make_cases()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
+from ddp_perf.report.case_text import case_summary, step_line
 from ddp_perf.report.step_terms import measured_of
-from ddp_perf.report.terminal.text import case_summary, step_line
 from tests.builders import (
     make_measurement,
     make_probe,

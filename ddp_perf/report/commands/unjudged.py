@@ -11,12 +11,12 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.model import Table
 from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import short_names
+from ddp_perf.report.case_text import script_notes, step_line
 from ddp_perf.report.columns import CERTAINTY, JUDGED, suite_figures
 from ddp_perf.report.figures import MEANINGS, SHOWN, shown_step, term_values
 from ddp_perf.report.rows import case_rows
 from ddp_perf.report.step_terms import advice_lines, not_shown, term_parts
 from ddp_perf.report.suite_notes import headline
-from ddp_perf.report.terminal.text import script_notes, step_line
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import SuiteResult, is_never_measured, is_waiting

@@ -13,12 +13,12 @@ from ddp_perf.core.verdict import FALSE_ALARM_RATE, Explanation
 from ddp_perf.render.model import CASE, Report, Status, Table, figures, notes, words
 from ddp_perf.render.terminal import Block
 from ddp_perf.render.units import short_percent, with_interval
+from ddp_perf.report.case_text import false_alarm_line
+from ddp_perf.report.commands.judged_series import incomplete_line
 from ddp_perf.report.next_steps.comparison import after_comparison
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_report import build_session
 from ddp_perf.report.suite_notes import headline
-from ddp_perf.report.terminal.judged_series import incomplete_line
-from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.scaling.machines import (
     CasePair,
     FigureName,
@@ -97,11 +97,7 @@ def build_comparison(comparison: SessionComparison) -> Report:
         verdict=_conclusion(comparison),
         status=_STATUS[comparison.conclusion],
         about=notes(
-            [
-                *_session_lines(comparison.old, comparison.new),
-                *map(headline, suites),
-                *changed,
-            ]
+            [*_session_lines(comparison.old, comparison.new), *map(headline, suites), *changed]
         ),
         notes=notes([*summary.ruled_out, *_failures(comparison), *_remarks(comparison)]),
         certainty=false_alarm_line(FALSE_ALARM_RATE, comparison.alpha),

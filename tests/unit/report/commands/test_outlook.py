@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.gpu import GpuMachine
-from ddp_perf.report.terminal.doctor import outlook
+from ddp_perf.report.commands.doctor import outlook
 from ddp_perf.system.host.host import HostState
 from tests.recordings import RecordedReader
 

@@ -1,0 +1,1 @@
+"""Reports of commands: baselines, a comparison, the machine, a judged series, an unjudged suite."""

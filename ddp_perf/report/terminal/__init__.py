@@ -1,1 +1,0 @@
-"""Tables and paragraphs for a terminal."""
