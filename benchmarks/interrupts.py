@@ -224,6 +224,7 @@ class Child:
         self._pid = os.fork()
         if self._pid == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell ignores it
             played = Play(directory)
             with endable(), mock.patch("time.monotonic", side_effect=lambda: played.now):
                 replace_file(self._verdict, repr(POLICIES[policy](played)).encode())

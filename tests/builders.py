@@ -278,6 +278,7 @@ def make_logged(
     block: int = 0,
     turn: int = 0,
     *,
+    arms: int = 1,
     case_id: str = "case",
     wall_s: float = 1.0,
     failure: str = "failed",
@@ -285,7 +286,8 @@ def make_logged(
 ) -> LoggedLaunch:
     """A launch of a log with these figures; without any, it failed."""
     began = "2026-01-02T03:04:05+00:00"
-    fields = {"block": block, "turn": turn, "case_id": case_id, "arm": arm, "started": began}
+    fields = {"block": block, "turn": turn, "arms": arms, "case_id": case_id, "arm": arm}
+    fields["started"] = began
     if not values:
         why = LaunchFailure(case_id=case_id, round=block, kind="exit", rank=0, detail=failure)
         return LoggedLaunch(**fields, wall_s=0.0, failure=why)

@@ -67,7 +67,7 @@ def simulated_search(
         start = random.integers(0, len(logs) - len(places) + 1)
         for offset, at in enumerate(random.permutation(len(places))):
             noise = logs[start + offset] + _slow_mode(line, random)
-            launches += _launches(line, places[at], (block, offset), noise, failed)
+            launches += _launches(line, places[at], (block, offset, len(places)), noise, failed)
         block += 1
     return now, launches
 
@@ -78,11 +78,12 @@ def _slow_mode(line: Line, random: np.random.Generator) -> float:
 
 
 def _launches(
-    line: Line, place: int, turn: tuple[int, int], noise: np.ndarray, failed: Sequence[int]
+    line: Line, place: int, turn: tuple[int, int, int], noise: np.ndarray, failed: Sequence[int]
 ) -> list[LoggedLaunch]:
     """Return the launch; nothing for a commit beside one that failed: it was not launched."""
     if failed:
         why = "No module named 'missing'"
         return [make_logged(str(place), turn[0], failure=why)] if place in failed else []
     wall, cpu = np.exp(line.level(place) + noise)
-    return [make_logged(str(place), *turn, step_time=wall, cpu_time=cpu)]
+    block, number, arms = turn
+    return [make_logged(str(place), block, number, arms=arms, step_time=wall, cpu_time=cpu)]

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.stats.summary import summarise
+from ddp_perf.system.host.termination import held_signals
 from ddp_perf.system.ledger import Conditions, Entries, Ledger
 
 _OF_START = 0.05  # of the time that is left: servers that take longer to start are not renewed
@@ -71,7 +72,8 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     phase: int = 0
     block: int
-    turn: int  # of its block: 0 ran first, and a block that was ended lacks the last ones
+    turn: int  # of its block: 0 ran first
+    arms: int  # of its block
     case_id: str
     arm: str
     started: str  # ISO 8601, UTC
@@ -152,8 +154,21 @@ class Experiment:
                 self._renew_servers(block, self._launches_a_server, until - time.monotonic())
                 self._start_servers(block)
             for turn, arm in enumerate(self._in_random_order(block)):
-                launch = self._launched(arm, block, turn)
-                self.log.append(launch)
+                started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
+                outcome = self._outcome(arm, block)
+                with held_signals():  # what is finished is logged
+                    launch = LoggedLaunch(
+                        phase=block.phase,
+                        block=block.number,
+                        turn=turn,
+                        arms=len(block.arms),
+                        case_id=arm.request.case.id,
+                        arm=arm.name,
+                        started=started.isoformat(timespec="seconds"),
+                        wall_s=time.monotonic() - begin,
+                        **self._kept(outcome, arm.request.case),
+                    )
+                    self.log.append(launch)
                 on_launch(launch)
 
     def _expected_s(self, block: Block) -> float:
@@ -191,36 +206,29 @@ class Experiment:
                 self._start_s = max(self._start_s, time.monotonic() - begin)
             self._of_server[_key(arm)] += 1
 
-    def _launched(self, arm: Arm, block: Block, turn: int) -> LoggedLaunch:
+    def _outcome(self, arm: Arm, block: Block) -> LaunchResult | LaunchFailure:
         request = replace(arm.request, round=block.number)
-        started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
         try:
-            outcome = arm.launcher.launch(request)
+            return arm.launcher.launch(request)
         except LaunchError as error:
             if not self._may_not_start:
                 raise
-            outcome = LaunchFailure(
+            return LaunchFailure(
                 case_id=request.case.id,
                 round=request.round,
                 kind="server",
                 rank=None,
                 detail=str(error),
             )
-        launch = LoggedLaunch(
-            phase=block.phase,
-            block=block.number,
-            turn=turn,
-            case_id=request.case.id,
-            arm=arm.name,
-            started=started.isoformat(timespec="seconds"),
-            wall_s=time.monotonic() - begin,
-        )
+
+    def _kept(self, outcome: LaunchResult | LaunchFailure, case: Case) -> dict[str, Any]:
+        """Return the fields of a logged launch that have its outcome."""
         if isinstance(outcome, LaunchFailure):
-            return replace(launch, failure=outcome)
+            return {"failure": outcome}
         if self._keeps_results:
-            return replace(launch, result=outcome)
-        samples = request.case.samples_per_step
-        return replace(launch, summary=summarise(outcome, samples_per_step=samples, single=None))
+            return {"result": outcome}
+        samples = case.samples_per_step
+        return {"summary": summarise(outcome, samples_per_step=samples, single=None)}
 
 
 def _key(arm: Arm) -> tuple[int, str, str]:
@@ -236,14 +244,12 @@ def next_block(history: History) -> int:
 
 
 def blocks_of(history: History) -> Iterator[dict[str, LoggedLaunch]]:
-    """Yield the launches of each block by their arm, without those that failed."""
-    blocks: list[dict[str, LoggedLaunch]] = []
+    """Yield the launches of each whole block by their arm, without those that failed."""
+    block: list[LoggedLaunch] = []
     for launch in history:
-        if launch.turn == 0:
-            blocks.append({})
-        if launch.failure is None:
-            blocks[-1][launch.arm] = launch
-    yield from filter(None, blocks)
+        block = [launch] if launch.turn == 0 else [*block, launch]
+        if len(block) == launch.arms:
+            yield {one.arm: one for one in block if one.failure is None}
 
 
 def pairs_of(history: History, first: str, second: str) -> list[tuple[LoggedLaunch, LoggedLaunch]]:

@@ -290,6 +290,7 @@ def run_plan(
     try:
         Experiment(log, keeps_results=True).run(rounds)
     except BaseException:
+        rounds.next(log.entries)  # the last one that was finished
         on_round(rounds.measured)
         raise
     return rounds.measured

@@ -48,6 +48,32 @@ def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
             signal.signal(number, earlier[number])
 
 
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Hold Ctrl-C, SIGTERM and SIGHUP back until the block has ended. It must be short.
+
+    The block runs unchanged outside the main thread, which alone receives signals.
+    """
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    held = [signal.SIGINT, *_ENDS] if in_main else []
+    earlier = {number: signal.getsignal(number) for number in held}
+    known = {number: was for number, was in earlier.items() if was is not None}
+    for number in known:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, was in known.items():
+            signal.signal(number, was)
+        for number in received:
+            signal.raise_signal(number)
+
+
 # The kernel, at the end of a parent: no rank, and no daemon of one, outlives the run.
 
 

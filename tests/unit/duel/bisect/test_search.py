@@ -111,10 +111,8 @@ def test_the_steadier_metric_decides_and_a_slow_down_that_it_does_not_see_is_fou
     def steady(launch):
         cpu = 0.01 * (1.3 if place_of(launch) >= 5 and not wall_moves else 1)
         wobble = 1 + 0.0001 * (launch.block % 2)
-        wall = launch.values["step_time"]
-        return make_logged(
-            launch.arm, launch.block, launch.turn, step_time=wall, cpu_time=cpu * wobble
-        )
+        values = {"step_time": launch.values["step_time"], "cpu_time": cpu * wobble}
+        return make_logged(launch.arm, launch.block, launch.turn, arms=2, **values)
 
     found = search_state(question, [steady(launch) for launch in launches])
 

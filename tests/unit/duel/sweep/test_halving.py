@@ -8,6 +8,7 @@ import pytest
 
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.sweep.halving import sweep_result
+from ddp_perf.system.ledger import Entries
 from tests.builders import RUNTIME, make_suite
 from tests.unit.duel.sweep.sweeps import LAUNCH_S, STEP_S, PlayedMachine, make_run, run_sweep
 
@@ -169,3 +170,18 @@ def test_a_single_setting_is_a_duel_with_the_suites_own(clock):
 
     assert run.state.rungs == 1
     assert result_of(run).best == "bucket_cap_mb=10"
+
+
+def test_a_block_that_a_kill_ended_does_not_count(clock):
+    """In the last rung its only launch may be one of the suite's own setting."""
+    whole, _ = run_sweep(clock(PlayedMachine(by_bucket)), BUCKETS, seed=1)
+    entries = whole.log.entries
+    last = next(n for n, one in enumerate(entries) if one.phase == 3 and one.arm == "")
+    for end in (last + 1, 1, len(entries) - 1):
+        log = Entries()
+        log.entries = entries[:end]
+        machine = clock(PlayedMachine(by_bucket))
+
+        run, _ = run_sweep(machine, BUCKETS, log=log, seed=1)
+
+        assert result_of(run).best == "bucket_cap_mb=5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import Counter
 
 import pytest
@@ -142,6 +143,22 @@ def test_a_server_that_does_not_start_ends_the_experiment_or_fails_its_arm(clock
     assert (launch.failure.kind, launch.failure.detail) == ("server", "no such file")
 
 
+def test_a_signal_at_the_end_of_a_launch_waits_until_it_is_logged(clock):
+    log = Entries()
+    append = log.append
+
+    def signalled(launch):
+        signal.raise_signal(signal.SIGINT)
+        append(launch)
+
+    log.append = signalled
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Blocks(9, a=Served(clock)), log=log)
+
+    assert len(log.entries) == 1
+
+
 def test_an_experiment_goes_on_from_its_log(clock, tmp_path):
     def interrupt(launch):
         if len(asked) == 5:
@@ -161,10 +178,11 @@ def test_an_experiment_goes_on_from_its_log(clock, tmp_path):
     assert [number for _, number in again.asked] == [6, 7, 8]
 
 
-def test_pairs_are_of_one_block_and_of_launches_that_did_not_fail():
-    torn, failed = make_logged("a", 0, step_time=1.0), make_logged("b", 1)
-    pair = [make_logged("b", 2, step_time=3.0), make_logged("a", 2, 1, step_time=4.0)]
-    history = [torn, failed, *pair]
+def test_pairs_are_of_one_whole_block_and_of_launches_that_did_not_fail():
+    torn, failed = make_logged("a", 0, arms=2, step_time=1.0), make_logged("b", 1, arms=2)
+    beside = make_logged("a", 1, 1, arms=2, step_time=2.0)
+    pair = [make_logged(arm, 2, turn, arms=2, step_time=3.0) for turn, arm in enumerate("ba")]
+    history = [torn, failed, beside, *pair]
 
     assert pairs_of(history, "a", "b") == [(pair[1], pair[0])]
     assert [set(block) for block in blocks_of(history)] == [{"a"}, {"a", "b"}]
