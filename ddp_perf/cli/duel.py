@@ -160,7 +160,7 @@ def _run(
     """Run the duel. What an interrupt leaves of it is where the same command goes on."""
     with contextlib.ExitStack() as stack:
         first, second = stack.enter_context(open_sides(a, b, capacity, on_wait=write_line))
-        log = open_duel_log(request, a, b, capacity)
+        log = open_duel_log(_RESULTS, request, a, b, capacity)
         stack.callback(finished.write)
         progress = stack.enter_context(going_on(log, request.budget_s))
 

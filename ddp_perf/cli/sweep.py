@@ -83,7 +83,7 @@ def sweep(
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
     check_writable(output)
-    result, ending, log = _measure(settings, capacity, budget_s)
+    result, ending, log = _measure(settings, capacity, budget_s, output)
     print_result(result, [build_sweep(result)], as_json=as_json)
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
@@ -112,7 +112,7 @@ def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
 
 
 def _measure(
-    settings: Settings, capacity: Capacity, budget_s: float
+    settings: Settings, capacity: Capacity, budget_s: float, output: Path
 ) -> tuple[SweepResult, Ending, Log]:
     """Return what was measured, how the sweep ended, and its launches."""
     began, began_s = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
@@ -125,7 +125,8 @@ def _measure(
         launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
         tier, runtime = settings.base.tier, launcher.runtime(settings.base)
         check_runtime(tier, runtime, capacity.machine)
-        log = open_sweep_log(settings, describe_environment(capacity, tier, runtime, Path.cwd()))
+        environment = describe_environment(capacity, tier, runtime, Path.cwd())
+        log = open_sweep_log(output, settings, environment)
         progress = stack.enter_context(going_on(log, budget_s))
         paths = (str(Path.cwd()),)
         run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)

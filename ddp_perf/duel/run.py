@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,6 @@ from ddp_perf.duel.open_sides import (
     option_differences,
     side_conditions,
 )
-from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.touched import imported_by
 from ddp_perf.duel.values import (
     Duel,
@@ -198,15 +196,18 @@ class DuelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_duel_log(
-    request: DuelRequest, a: PreparedSide, b: PreparedSide, capacity: Capacity
+    directory: Path,
+    request: DuelRequest,
+    a: PreparedSide,
+    b: PreparedSide,
+    capacity: Capacity,
 ) -> Log:
-    """Open the log of a duel, in the cache, from which the same duel goes on if it was ended.
+    """Open the log of a duel, from which the same duel goes on if it was ended.
 
     Close it. Raises ResultsError, and SideError if packages cannot be listed.
     """
     cases = [case for both in request.matched.cases for case in (both.a, both.b)]
     question = {
-        "project": str(Path.cwd()),
         "A": a.side.spec,
         "B": b.side.spec,
         "cases": " ".join(both.id for both in request.matched.cases),
@@ -215,7 +216,7 @@ def open_duel_log(
     }
     machine = f"{capacity.host.name}, {capacity.accelerator_key(cases[0].tier)}"
     conditions = conditions_of_sides(a, b, cases, machine)
-    return open_log(cache_shelf("duel", 0, os.environ).path, question, conditions)
+    return open_log(directory, question, conditions)
 
 
 def run_duel(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,6 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.inventory import digest_of_sources
-from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.sweep.settings import LeftOut, Setting, Settings
 from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.session.measure.experiment import (
@@ -56,10 +54,9 @@ _OWN = ""  # the arm of the suite's own setting; the others are named as they ar
 _FROM_A_SERVER = 6  # launches of a setting
 
 
-def open_sweep_log(settings: Settings, environment: Environment) -> Log:
-    """Open the log of a sweep of the tree here, in the cache. Close it. Raises ResultsError."""
+def open_sweep_log(directory: Path, settings: Settings, environment: Environment) -> Log:
+    """Open the log of a sweep of the tree here. Close it. Raises ResultsError."""
     question = {
-        "project": str(Path.cwd()),
         "case": settings.base.id,
         "settings": " ".join(one.name for one in settings.tried),
     }
@@ -69,7 +66,7 @@ def open_sweep_log(settings: Settings, environment: Environment) -> Log:
         "sources of the project": digest_of_sources(Path.cwd()),
         "ddp_perf": version("ddp-perf"),
     }
-    return open_log(cache_shelf("sweep", 0, os.environ).path, question, conditions)
+    return open_log(directory, question, conditions)
 
 
 class SweepBlock(msgspec.Struct, frozen=True, kw_only=True):

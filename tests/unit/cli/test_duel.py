@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 
@@ -170,6 +171,29 @@ def test_an_interrupt_leaves_a_report_of_what_was_measured(duel, monkeypatch, nu
     assert not duel.result().complete
     assert duel.result().cases[0].pairs
     assert "UNDECIDED" in done.stdout
+
+
+def test_the_same_command_goes_on_after_an_interrupt_and_begins_anew_once_it_is_finished(
+    duel, monkeypatch
+):
+    launch = PlayedSide.launch
+
+    def interrupted(side, request):
+        if len(side.asked) == 9:
+            raise KeyboardInterrupt
+        return launch(side, request)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlayedSide, "launch", interrupted)
+        ended = duel(".")
+    assert "interrupted; run the same command again to go on" in ended.stderr
+
+    done = duel(".")
+
+    assert re.search(r"goes on after \d+ launches of \S+jsonl", done.stderr)
+    assert done.exit_code == 0, done.output
+    assert "goes on" not in duel(".").stderr
+    assert not list(duel.directory.rglob("*.jsonl"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -42,7 +42,6 @@ class Command:
         (directory / "bench_configs").mkdir()
         (directory / "bench_configs" / "quick.yaml").write_text(SUITE)
         monkeypatch.chdir(directory)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(directory / "cache"))
         monkeypatch.setattr("time.monotonic", lambda: self.machine.now)
         monkeypatch.setattr("ddp_perf.cli.sweep.find_capacity", lambda: make_capacity(cores=4))
         monkeypatch.setattr(
