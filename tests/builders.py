@@ -287,7 +287,7 @@ def make_logged(
     """A launch of a log with these figures; without any, it failed."""
     began = "2026-01-02T03:04:05+00:00"
     fields = {"block": block, "turn": turn, "arms": arms, "case_id": case_id, "arm": arm}
-    fields["started"] = began
+    fields |= {"started": began, "ready_s": 0.0}
     if not values:
         why = LaunchFailure(case_id=case_id, round=block, kind="exit", rank=0, detail=failure)
         return LoggedLaunch(**fields, wall_s=0.0, failure=why)

@@ -161,7 +161,6 @@ def _run(
     with contextlib.ExitStack() as stack:
         first, second = stack.enter_context(open_sides(a, b, capacity, on_wait=write_line))
         log = open_duel_log(_RESULTS, request, a, b, capacity)
-        stack.callback(finished.write)
         progress = stack.enter_context(going_on(log, request.budget_s))
 
         def note(duel: Duel) -> None:
@@ -173,6 +172,8 @@ def _run(
         except BudgetError:
             log.discard()  # another budget is another duel
             raise
+        finally:
+            finished.write()
         log.discard()
 
 

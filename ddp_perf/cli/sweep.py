@@ -28,7 +28,6 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
-from ddp_perf.session.measure.experiment import Log
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
@@ -83,12 +82,10 @@ def sweep(
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
     check_writable(output)
-    result, ending, log = _measure(settings, capacity, budget_s, output)
+    result, ending = _measure(settings, capacity, budget_s, output)
     print_result(result, [build_sweep(result)], as_json=as_json)
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
-    if result.complete:  # the same command begins anew
-        log.discard()
     judged = result.complete and result.verdict is not None
     ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
@@ -113,14 +110,26 @@ def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
 
 def _measure(
     settings: Settings, capacity: Capacity, budget_s: float, output: Path
-) -> tuple[SweepResult, Ending, Log]:
-    """Return what was measured, how the sweep ended, and its launches."""
+) -> tuple[SweepResult, Ending]:
+    """Return what was measured, and how the sweep ended.
+
+    Unless a signal ended it, it is finished: its result is written, and its log deleted.
+    """
     began, began_s = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
     write_line(
         f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
         f" {len(settings.left_out)} left out"
     )
     run: SweepRun | None = None
+
+    def result(run: SweepRun) -> SweepResult:
+        return sweep_result(
+            run,
+            began=began.isoformat(timespec="seconds"),
+            wall_s=time.monotonic() - began_s,
+            runtime=runtime,
+        )
+
     with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
         launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
         tier, runtime = settings.base.tier, launcher.runtime(settings.base)
@@ -133,15 +142,11 @@ def _measure(
         failure = run.run(on_launch=progress.launched)
         if failure is not None:
             ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
+        _write_result(result(run), output)
+        log.discard()
     if run is None:
         ending.exit(ExitCode.UNDECIDED)
-    result = sweep_result(
-        run,
-        began=began.isoformat(timespec="seconds"),
-        wall_s=time.monotonic() - began_s,
-        runtime=runtime,
-    )
-    return result, ending, log
+    return result(run), ending
 
 
 def _write_result(result: SweepResult, output: Path) -> Path:

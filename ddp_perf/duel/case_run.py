@@ -360,7 +360,7 @@ class CaseRun:
     def __init__(self, cases: SideCase, *, calibrated: Sequence[LaunchResult] = ()) -> None:
         self.duel = CaseDuel(cases=cases, aa=tuple(calibrated))
         self.is_open = True
-        self._half: LoggedLaunch | None = None  # the first launch of a pair
+        self._half: LoggedLaunch | None = None  # the launch before, if it is the first of a pair
         self._plan: CasePlan | None = None
         # Of a launch of side A, as the calibration has shown it; None: it was not launched yet.
         self.launch_s = min((launch.wall_s for launch in calibrated), default=None)
@@ -390,6 +390,7 @@ class CaseRun:
 
     def add(self, launch: LoggedLaunch) -> None:
         """Add a finished launch."""
+        first, self._half = self._half, None
         if launch.failure is not None:
             found = SideFailure(side=_side(launch), failure=launch.failure)
             self.duel = replace(self.duel, failures=(*self.duel.failures, found))
@@ -397,9 +398,9 @@ class CaseRun:
         elif launch.phase == CALIBRATING:
             self.launch_s = min(launch.wall_s, self.launch_s or launch.wall_s)
             self.duel = replace(self.duel, aa=(*self.duel.aa, _result(launch)))
-        elif launch.turn == 0 or (first := self._half) is None:
+        elif launch.turn == 0:
             self._half = launch
-        else:
+        elif first is not None and first.block == launch.block:
             self._pair_s = first.wall_s + launch.wall_s
             results = {_side(one): _result(one) for one in (first, launch)}
             pair = Pair(

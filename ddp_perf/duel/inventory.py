@@ -15,6 +15,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.virtual_environment import output_of
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import SideError
+from ddp_perf.system.git import read_code_state
 from ddp_perf.system.ledger import Conditions
 from ddp_perf.system.variables import training_variables
 
@@ -132,7 +133,9 @@ def conditions_of_sides(
         of_it = f"of {side.side.name}"
         conditions[f"sources {of_it}"] = side.side.commit
         if side.side.kind != "revision":
-            conditions[f"sources {of_it}"] = digest_of_sources(side.root)
+            state = read_code_state(side.root)
+            tree = "" if isinstance(state, str) else state.tree
+            conditions[f"sources {of_it}"] = f"{digest_of_sources(side.root)} {tree}"
         conditions[f"packages {of_it}"] = side.command
         if side.command is None:
             inventory = read_inventory(side.interpreter, side.environ)
@@ -145,7 +148,7 @@ def conditions_of_sides(
 
 
 def digest_of_sources(root: Path) -> str:
-    """Return a digest of the Python files of a project: they are what trains."""
+    """Return a digest of the modules of a project: they are what trains."""
     return _digest(_files(_sources(root)))
 
 
@@ -163,7 +166,7 @@ def _of_packages(inventory: Inventory) -> str:
 def _sources(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(n for n in folders if not n.startswith(".") and n != _INSTALLED)
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
+        yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in _IMPORTED)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[str]:

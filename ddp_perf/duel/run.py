@@ -246,15 +246,12 @@ def run_duel(
         on_update(run.duel())
 
     try:
-        run.prepare(capacity)
         experiment = Experiment(
-            log,
-            seed=request.seed,
-            launches_a_server=PAIRS_A_SERVER,
-            start_s=run.time.servers_s / 2,
-            keeps_results=True,
+            log, seed=request.seed, launches_a_server=PAIRS_A_SERVER, keeps_results=True
         )
-        experiment.run(run, until=time.monotonic() + request.budget_s, on_launch=note)
+        start_s = run.prepare(capacity)
+        until = time.monotonic() + request.budget_s - run.time.spent_s
+        experiment.run(run, until=until, start_s=start_s, on_launch=note)
         run.count(on_update)
     except BudgetError as error:
         run.needed_s = error.needed_s
@@ -270,8 +267,7 @@ class _DuelTime:
 
     def __init__(self, log: Entries[LoggedLaunch]) -> None:
         self.began = datetime.datetime.now(datetime.timezone.utc)
-        self._start = time.monotonic() - sum(launch.wall_s for launch in log.entries)
-        self.servers_s = 0.0  # until those of both sides were started
+        self._start = time.monotonic() - sum(launch.spent_s for launch in log.entries)
         self.measured_s: float | None = None  # until the counts began; None: they did not
 
     @property
@@ -311,18 +307,22 @@ class _DuelRun:
     def _open(self) -> list[CaseRun]:
         return [run for run in self._runs.values() if run.is_open]
 
-    def prepare(self, capacity: Capacity) -> None:
-        """Start the servers of each side, and find what differs without measuring it."""
-        cases = self._request.matched.cases
+    def prepare(self, capacity: Capacity) -> float:
+        """Start the servers of each side, and find what differs without measuring it.
+
+        Return how long the servers of a side took.
+        """
+        cases, begin = self._request.matched.cases, time.monotonic()
         for side in self._sides:
             self._conditions[side.name] = side_conditions(side, cases, capacity)
             for each in cases:  # a server of its own must not start in the time of a launch
                 side.launcher.runtime(each.of(side.name))
-        self.time.servers_s = self.time.spent_s
+        start_s = (time.monotonic() - begin) / len(self._sides)
         a, b = self._sides
         for run in self._runs.values():
             options = option_differences(run.duel.cases, a.prepared, b.prepared)
             run.duel = msgspec.structs.replace(run.duel, options=options)
+        return start_s
 
     def next(self, history: History) -> Block | None:
         """Return the next launch of the calibration, and after it the next pair.
@@ -347,23 +347,17 @@ class _DuelRun:
         return Block(self._block, tuple(self._arm(run, side) for side in self._sides), PAIRING)
 
     def read(self, history: History) -> None:
-        """Add the launches that are new. A case that failed in an earlier run is launched again."""
+        """Add the launches that are new. Those of an earlier run are read first."""
         for launch in history[self._read :]:
             if launch.phase == PAIRING and launch.block != self._block:
                 self._plan()
                 self._end_block()
                 self._block = launch.block
-            is_earlier, self._read = self._read < self._log.earlier, self._read + 1
-            run = self._runs.get(launch.case_id)
-            if run is not None and not (is_earlier and launch.failure is not None):
+            if (run := self._runs.get(launch.case_id)) is not None:
                 run.add(launch)
-            if is_earlier and self._read == self._log.earlier:
-                self._go_on()
-
-    def _go_on(self) -> None:
-        """Go on with the block in which an earlier run ended."""
-        if self._block >= 0:
-            self._waiting = [run for run in self._open if not run.has_pair(self._block)]
+            self._read += 1
+            if self._read == self._log.earlier and self._block >= 0:  # it ended within this block
+                self._waiting = [run for run in self._open if not run.has_pair(self._block)]
 
     def _to_calibrate(self) -> CaseRun | None:
         """Return the case whose launch of side A comes next. Raises BudgetError."""
@@ -394,9 +388,11 @@ class _DuelRun:
         if self._is_planned:
             return
         self._is_planned = True
+        for run in [run for run in self._open if run.calibrated < CALIBRATION_LAUNCHES]:
+            self._leave_out(run.id)  # as an earlier run did
         rate = alpha_per_metric(self._request.false_alarm_rate, len(self._runs))
-        calibrating = (one.wall_s for one in self._log.entries if one.phase == CALIBRATING)
-        left_s = self._request.budget_s - sum(calibrating)
+        calibrating = [one.spent_s for one in self._log.entries if one.phase == CALIBRATING]
+        left_s = self._request.budget_s - (sum(calibrating) or self.time.spent_s)
         for run in self._open:
             plan = run.plan(
                 most=most_pairs(run, self._open, left_s),
@@ -416,15 +412,17 @@ class _DuelRun:
         while name := one_to_leave_out(
             list(self._runs.values()), spare, budget_s=budget_s, spent_s=spent_s
         ):
-            del self._runs[name]
-            reason = (
-                f"the budget of {describe_duration(budget_s)} turned out to have no room for it"
-            )
-            self._left_out.append(MissingSide(case_id=name, reason=reason))
+            self._leave_out(name)
         is_last = bool(spare) and len(self._open) == 1
         if is_last and budget_allows_pairs(self._open[0], budget_s=budget_s, spent_s=spent_s):
             return
         check_budget(list(self._runs.values()), budget_s=budget_s, spent_s=spent_s)
+
+    def _leave_out(self, case_id: str) -> None:
+        del self._runs[case_id]
+        budget = describe_duration(self._request.budget_s)
+        reason = f"the budget of {budget} turned out to have no room for it"
+        self._left_out.append(MissingSide(case_id=case_id, reason=reason))
 
     def _end_block(self, *, ended: bool = False) -> None:
         """Judge the open cases if it is time to look at them, or if the pairs have ``ended``."""

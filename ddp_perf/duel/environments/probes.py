@@ -152,11 +152,10 @@ class Probes:
         pairs = pairs_of(self._history, arm_of(known), arm_of(both))
         metric = self.metric
         logs = [math.log(new.values[metric] / old.values[metric]) for old, new in pairs]
-        verdict, failure = judge_pairs(logs, self._plan), self._failure(arm_of(both))
-        is_over = (
-            verdict.outcome is not DuelOutcome.UNDECIDED or verdict.pairs >= self._plan.looks[-1]
-        )
-        if failure is None and not is_over:
+        verdict = judge_pairs(logs, self._plan)
+        is_open = verdict.outcome is DuelOutcome.UNDECIDED and len(logs) < self._plan.looks[-1]
+        failure = self.failure(arm_of(both)) if is_open else None
+        if failure is None and is_open:
             raise NotProbedError(known, both)
         return Probe(
             known=tuple(factor.name for factor in known),
@@ -167,8 +166,8 @@ class Probes:
             wall_s=sum(launch.wall_s for pair in pairs for launch in pair),
         )
 
-    def _failure(self, arm: str) -> str | None:
-        """Return why a hybrid failed in this run: in an earlier one, the cause may be over."""
+    def failure(self, arm: str) -> str | None:
+        """Return why an arm failed in this run: in an earlier one, the cause may be over."""
         return next(
             (
                 launch.failure.detail
@@ -206,8 +205,8 @@ class Probing:
 
     def next(self, history: History) -> Block | None:
         probes = Probes(history, self._factors, self._plan, earlier=self._earlier)
-        self._check_base(history[self._earlier :])
         if probes.missing_calibration > 0:
+            self._check_base(probes, "")
             return Block(next_block(history), (self._arm(()),), _CALIBRATING)
         needed: list[NotProbedError] = []
 
@@ -222,13 +221,14 @@ class Probing:
         if not needed:
             return None
         sides = needed[0].base, needed[0].hybrid
+        self._check_base(probes, arm_of(needed[0].base))
         self._close_all_but(*map(arm_of, sides))
         return Block(next_block(history), tuple(map(self._arm, sides)), _PROBING)
 
-    def _check_base(self, launches: History) -> None:
-        for launch in launches:
-            if launch.arm == "" and launch.failure is not None:
-                raise SideError(f"A: {self._case.id}: {launch.failure.detail}")
+    def _check_base(self, probes: Probes, arm: str) -> None:
+        """Raise SideError if A, with what is known to be slow, failed: nothing is beside it."""
+        if (why := probes.failure(arm)) is not None:
+            raise SideError(f"A: {self._case.id}: {why}")
 
     def _arm(self, factors: Sequence[Factor]) -> Arm:
         name = arm_of(factors)

@@ -78,12 +78,20 @@ class SweepBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepState:
-    """What the launches of a sweep show: which settings remain, and the verdict on the last one."""
+    """What the launches of a sweep show: the levels of its settings, and which of them remain.
 
-    def __init__(self, settings: Settings, history: History) -> None:
+    A setting that failed is not launched again. The suite's own is, in a later run than that of its
+    failure: ``earlier`` launches are of runs before this one.
+    """
+
+    def __init__(self, settings: Settings, history: History, *, earlier: int = 0) -> None:
         self.settings = settings
         self.blocks = list(self._blocks(history))
-        self.failures = {one.arm: one.failure for one in history if one.failure is not None}
+        self.failures: dict[str, LaunchFailure] = {}
+        self._failed_in: dict[str, int] = {}  # rung, by name
+        for number, one in enumerate(history):
+            if one.failure is not None and (one.arm != _OWN or number >= earlier):
+                self.failures[one.arm], self._failed_in[one.arm] = one.failure, one.phase
         self.dropped: dict[str, int] = {}  # rung at whose end a setting was dropped, by name
         for rung in range(1, max((launch.phase for launch in history), default=1)):
             self.halve(rung)
@@ -100,7 +108,9 @@ class SweepState:
 
     def halve(self, rung: int) -> None:
         """Drop the slower half by the mean of all launches up to this rung."""
-        order = sorted(self.remaining, key=lambda setting: self._mean(setting.name, rung))
+        failed = {name for name, phase in self._failed_in.items() if phase <= rung}
+        left = [one for one in self.settings.tried if one.name not in {*failed, *self.dropped}]
+        order = sorted(left, key=lambda setting: self._mean(setting.name, rung))
         for setting in order[math.ceil(len(order) / 2) :]:
             self.dropped[setting.name] = rung
 
@@ -110,14 +120,19 @@ class SweepState:
     def logs(self, rung: int) -> list[float]:
         """Return the logs of the last setting ÷ the suite's own, of the blocks of a rung."""
         (name,) = (setting.name for setting in self.remaining)
-        return [math.log(block.step_s[name] / block.base_s) for block in self.of(rung)]
+        return [
+            math.log(block.step_s[name] / block.base_s)
+            for block in self.of(rung)
+            if name in block.step_s
+        ]
 
     def _mean(self, name: str, rung: int) -> float:
-        return statistics.fmean(
+        logs = [
             math.log(block.step_s[name] / block.base_s)
             for block in self.blocks
             if block.rung <= rung and name in block.step_s
-        )
+        ]
+        return statistics.fmean(logs) if logs else math.inf
 
     def _blocks(self, history: History) -> Iterator[SweepBlock]:
         cases = {_OWN: self.settings.base} | {one.name: one.case for one in self.settings.tried}
@@ -150,20 +165,14 @@ class SweepRun:
         self.verdict: PairedVerdict | None = None  # on the last rung; None: it was not reached
         self.complete = False
         self._launcher, self._import_paths, self._seed = launcher, import_paths, seed
-        before_s = sum(launch.wall_s for launch in log.entries)
+        before_s = sum(launch.spent_s for launch in log.entries)
         self._until = time.monotonic() + max(0.0, budget_s - before_s)
         self._rung, self._rung_until = 0, 0.0
         self._is_last = False  # it judges the setting that is left
 
     @property
     def state(self) -> SweepState:
-        return SweepState(self.settings, self._history)
-
-    @property
-    def _history(self) -> History:
-        """All launches but those that failed in an earlier run: what they failed of may be over."""
-        earlier = [one for one in self.log.entries[: self.log.earlier] if one.failure is None]
-        return [*earlier, *self.log.entries[self.log.earlier :]]
+        return SweepState(self.settings, self.log.entries, earlier=self.log.earlier)
 
     def run(self, *, on_launch: Callable[[int], None]) -> LaunchFailure | None:
         """Run launches until one setting is judged, or the time is over.
@@ -195,7 +204,6 @@ class SweepRun:
             if time.monotonic() >= self._until:
                 return None
             state.halve(self._rung)
-            self._launcher.close()  # servers of those that were dropped
             self._begin(self._rung + 1, state)
         arms = [(_OWN, self.settings.base), *((one.name, one.case) for one in state.remaining)]
         return Block(next_block(history), tuple(itertools.starmap(self._arm, arms)), self._rung)

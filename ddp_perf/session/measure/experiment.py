@@ -77,6 +77,7 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     case_id: str
     arm: str
     started: str  # ISO 8601, UTC
+    ready_s: float  # from the end of the launch before it, until it could begin
     wall_s: float  # from the request to the outcome
     summary: LaunchSummary | None = None  # its figures, without those that need other launches
     result: LaunchResult | None = None  # whole, where a policy needs more than the figures
@@ -87,9 +88,15 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Its figures by metric; {}: it failed."""
         return {} if self.summary is None else self.summary.values
 
+    @property
+    def spent_s(self) -> float:
+        """The seconds that it took of the time of an experiment."""
+        return self.ready_s + self.wall_s
+
 
 History: TypeAlias = Sequence[LoggedLaunch]
 Log: TypeAlias = Ledger[LoggedLaunch]
+_Served: TypeAlias = tuple[Launcher, str, str]  # a launcher, the id of a case, and an arm
 
 
 class Policy(Protocol):
@@ -110,10 +117,9 @@ class Experiment:
 
     After ``launches_a_server`` launches of an arm beside others its server ends, and the next one
     is a fork of another: forks of one share its addresses, which may make an arm a little slower
-    each time. None: servers stay. ``start_s`` is what the start of one takes, if it is known.
-    ``keeps_results``: whole results are logged, and not only their figures. With ``may_not_start``,
-    an arm whose server does not start has failed; else that is a LaunchError. ``seed`` is that of
-    the order of arms; None: another one each time.
+    each time. None: servers stay. ``keeps_results``: whole results are logged, and not only their
+    figures. With ``may_not_start``, an arm whose server does not start has failed; else that is a
+    LaunchError. ``seed`` is that of the order of arms; None: another one each time.
     """
 
     def __init__(
@@ -122,7 +128,6 @@ class Experiment:
         *,
         seed: int | None = None,
         launches_a_server: int | None = None,
-        start_s: float = 0.0,
         keeps_results: bool = False,
         may_not_start: bool = False,
     ) -> None:
@@ -131,23 +136,26 @@ class Experiment:
         self._launches_a_server = launches_a_server
         self._keeps_results = keeps_results
         self._may_not_start = may_not_start
-        self._of_server: Counter[tuple[int, str, str]] = Counter()  # launches of its arms
-        self._start_s = start_s
+        self._of_server: Counter[_Served] = Counter()  # launches of its arms
+        self._start_s = 0.0  # of a server
+        self._free = time.monotonic()  # since then no launch runs
 
     def run(
         self,
         policy: Policy,
         *,
         until: float = math.inf,
+        start_s: float = 0.0,
         on_launch: Callable[[LoggedLaunch], None] = lambda launch: None,
     ) -> None:
         """Launch the policy's blocks until it has none, or the next one has no room.
 
         ``until`` is the end by ``time.monotonic()``: no block begins that is expected to end after
-        it. Raises LaunchError if ranks cannot be started, and ResultsError if the log cannot be
-        written.
+        it. ``start_s`` is what the start of a server took before. Raises LaunchError if ranks
+        cannot be started, and ResultsError if the log cannot be written.
         """
-        while (block := policy.next(self.log.entries)) is not None:
+        self._start_s = max(self._start_s, start_s)
+        while time.monotonic() < until and (block := policy.next(self.log.entries)) is not None:
             if until < math.inf and time.monotonic() + self._expected_s(block) > until:
                 return
             if self._launches_a_server is not None and len(block.arms) > 1:
@@ -157,6 +165,7 @@ class Experiment:
                 started, begin = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
                 outcome = self._outcome(arm, block)
                 with held_signals():  # what is finished is logged
+                    end = time.monotonic()
                     launch = LoggedLaunch(
                         phase=block.phase,
                         block=block.number,
@@ -165,10 +174,12 @@ class Experiment:
                         case_id=arm.request.case.id,
                         arm=arm.name,
                         started=started.isoformat(timespec="seconds"),
-                        wall_s=time.monotonic() - begin,
+                        ready_s=begin - self._free,
+                        wall_s=end - begin,
                         **self._kept(outcome, arm.request.case),
                     )
                     self.log.append(launch)
+                    self._free = end
                 on_launch(launch)
 
     def _expected_s(self, block: Block) -> float:
@@ -193,7 +204,7 @@ class Experiment:
         for arm in block.arms:
             if self._of_server[_key(arm)] >= most:
                 arm.launcher.close()
-                for key in [key for key in self._of_server if key[0] == id(arm.launcher)]:
+                for key in [key for key in self._of_server if key[0] is arm.launcher]:
                     del self._of_server[key]
 
     def _start_servers(self, block: Block) -> None:
@@ -231,8 +242,8 @@ class Experiment:
         return {"summary": summarise(outcome, samples_per_step=samples, single=None)}
 
 
-def _key(arm: Arm) -> tuple[int, str, str]:
-    return id(arm.launcher), arm.request.case.id, arm.name
+def _key(arm: Arm) -> _Served:
+    return arm.launcher, arm.request.case.id, arm.name
 
 
 # What a policy reads of the log.
@@ -247,7 +258,9 @@ def blocks_of(history: History) -> Iterator[dict[str, LoggedLaunch]]:
     """Yield the launches of each whole block by their arm, without those that failed."""
     block: list[LoggedLaunch] = []
     for launch in history:
-        block = [launch] if launch.turn == 0 else [*block, launch]
+        # A run may have been ended within a block: the launches after that are of another one.
+        is_next = bool(block) and (block[-1].block, len(block)) == (launch.block, launch.turn)
+        block = [*block, launch] if is_next else [launch][launch.turn :]
         if len(block) == launch.arms:
             yield {one.arm: one for one in block if one.failure is None}
 

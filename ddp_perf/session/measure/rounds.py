@@ -24,7 +24,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import needs_single_rank
-from ddp_perf.errors import BaselineError
+from ddp_perf.errors import BaselineError, ResultsError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import counted, describe_duration
 from ddp_perf.session.measure.experiment import (
@@ -360,24 +360,42 @@ def logged_session(
     """Yield the log of a session of these cases, which it deletes however the session ends.
 
     So only one that is killed leaves it, and the same session goes on from it within an hour. A
-    session whose code is not known has none. Raises ResultsError if it cannot be written.
+    session whose code is not known has none. One that cannot be written ends no session.
     """
     if environment.tree is None:
         yield Entries()
         return
-    log = _open_session_log(cases, bench, environment)
-    if log.entries and _age_s(log.entries[-1].started) > _STALE_S:
-        log.discard()
-        log.close()
+    try:
         log = _open_session_log(cases, bench, environment)
+        if log.entries and not 0 <= _age_s(log.entries[0].started) <= _STALE_S:
+            log.discard()
+            log.close()
+            log = _open_session_log(cases, bench, environment)
+    except ResultsError as error:
+        bench.progress.say(f"the session cannot go on if it is killed: {error}")
+        yield Entries()
+        return
     if log.entries:
         many = counted(len(log.entries), "launch")
         bench.progress.say(f"goes on after {many} of a session that was killed: {log.path}")
     with contextlib.closing(log):
         try:
-            yield log
+            yield _AlsoLogged(log)
         finally:
             log.discard()
+
+
+class _AlsoLogged(Entries[LoggedLaunch]):
+    """Launches in memory that are also in a log, as long as that can be written."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self.entries, self.earlier, self._log = [*log.entries], log.earlier, log
+
+    def append(self, entry: LoggedLaunch) -> None:
+        super().append(entry)
+        with contextlib.suppress(ResultsError):
+            self._log.append(entry)
 
 
 def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environment) -> Log:

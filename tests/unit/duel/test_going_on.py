@@ -71,11 +71,42 @@ def test_a_duel_that_ends_after_each_launch_comes_to_the_same_verdict(duel):
     assert results(duel()[0]) == results(whole)
 
 
-def test_a_case_that_failed_in_an_earlier_run_is_launched_again(duel):
-    failed, _, _ = duel(fails_at=2)
-    assert any(case.failures for case in failed.cases)
+@pytest.mark.parametrize("number", [1, 2, 5, 6, 9])
+def test_a_pair_with_a_launch_that_failed_is_no_pair_in_this_run_or_a_later_one(duel, number):
+    failed, _, _ = duel(fails_at=number)
+    (broken,) = [case for case in failed.cases if case.failures]
+    assert all(pair.a.round == pair.b.round == pair.block for pair in broken.pairs)
 
-    found, _, _ = duel()
+    again, _, (a, b) = duel()
 
-    assert not any(case.failures for case in found.cases)
-    assert found.outcome is SLOWER
+    assert results(again) == results(failed)
+    assert not [name for name, _ in a.asked + b.asked if name == broken.id]
+
+
+def test_a_spare_case_that_was_left_out_stays_so(clock, tmp_path):
+    found = []
+    for interrupt_at in (4, None):
+        sides = Steady(clock, 1), Steady(clock, 2, interrupt_at=interrupt_at)
+        options = {"budget_s": 30, "spare": ["two", "one"], "updates": found}
+        with (
+            contextlib.closing(open_log(tmp_path, {"q": "x"}, {})) as log,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
+            play(clock, *sides, CASES, log=log, **options)
+
+    assert [case.id for case in found[-1].cases] == ["one"]
+    assert [one.case_id for one in found[-1].left_out] == ["two"]
+    assert found[-1].complete is False or len(found[-1].cases[0].pairs) >= 6
+
+
+def test_servers_are_renewed_in_a_later_run_too(clock, tmp_path):
+    for interrupt_at in (10, None):
+        sides = [PlayedSide(clock, seed, noise=0.2, start_s=0.1) for seed in (1, 2)]
+        sides[1]._changes["interrupt_at"] = interrupt_at
+        with (
+            contextlib.closing(open_log(tmp_path, {"q": "x"}, {})) as log,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
+            play(clock, *sides, CASES[:1], log=log, tolerance=0.01)
+
+    assert sides[1].ends >= len(sides[1].asked) / 3 - 1

@@ -155,6 +155,19 @@ def test_an_environment_a_that_fails_is_refused(searching):
         searching(lambda names: "fails" if not names else 1.0).run()
 
 
+def test_what_is_known_to_be_slow_must_not_fail_beside_the_rest(searching):
+    launched = []
+
+    def cost(names):
+        if names == {"x"}:
+            launched.append(names)
+        late = names == {"x"} and len(launched) > 16  # asked twice a launch: six pairs have decided
+        return "fails" if late else 1.3 if "x" in names else 1.0
+
+    with pytest.raises(SideError, match=r"A: .*exited with code 3"):
+        searching(cost).run()
+
+
 def test_a_budget_that_is_over_makes_no_probe(searching):
     one = searching(lambda names: 1.0)
 

@@ -185,3 +185,47 @@ def test_a_block_that_a_kill_ended_does_not_count(clock):
         run, _ = run_sweep(machine, BUCKETS, log=log, seed=1)
 
         assert result_of(run).best == "bucket_cap_mb=5"
+
+
+def fails_after(launches, size):
+    """Fail each launch of a bucket size once it had so many."""
+    seen = collections.Counter()
+
+    def broken(case):
+        seen[case.training.ddp.bucket_cap_mb] += 1
+        return case.training.ddp.bucket_cap_mb == size and seen[size] > launches
+
+    return broken
+
+
+@pytest.mark.parametrize("end", [20, 40, 60])
+def test_a_sweep_goes_on_after_a_setting_failed(clock, end):
+    log = Entries()
+
+    def interrupt(launches):
+        if launches == end:
+            raise KeyboardInterrupt
+
+    machine = clock(PlayedMachine(by_bucket, broken=fails_after(1, 2)))
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(machine, BUCKETS, log=log, seed=1, budget_s=200.0, on_launch=interrupt)
+    log.earlier = len(log.entries)
+
+    run, _ = run_sweep(clock(machine), BUCKETS, log=log, seed=1, budget_s=200.0)
+
+    rows = rows_of(result_of(run))
+    assert result_of(run).best == "bucket_cap_mb=5"
+    assert rows["bucket_cap_mb=2"].failure is not None
+    assert sum(r.case.training.ddp.bucket_cap_mb == 2 for r in machine.requests) == 2
+
+
+def test_a_setting_that_fails_later_brings_none_back_that_was_dropped(clock):
+    first, _ = run_sweep(clock(PlayedMachine(by_bucket)), BUCKETS, seed=1)
+    of_rungs = [len([one for one in first.log.entries if one.arm == "bucket_cap_mb=5"])]
+    machine = clock(PlayedMachine(by_bucket, broken=fails_after(of_rungs[0] - 1, 5)))
+
+    run, failure = run_sweep(machine, BUCKETS, seed=1)
+
+    result = result_of(run)
+    assert (result.complete, result.verdict, failure) == (True, None, None)
+    assert rows_of(result)["bucket_cap_mb=10"].dropped == 2

@@ -107,6 +107,20 @@ def test_no_block_begins_that_is_expected_to_end_too_late(clock):
     assert len(launches) == 4  # 8 s; a third block would end after 12 s
 
 
+def test_nothing_is_made_ready_once_the_time_is_over(clock):
+    class Late(Blocks):
+        def next(self, history):
+            clock.now += 3.0  # to install a package, say
+            asked.append(clock.now)
+            return super().next(history)
+
+    asked = []
+
+    run(Late(99, a=Served(clock)), until=7.0)
+
+    assert asked == [3.0, 7.0]
+
+
 def test_servers_end_after_so_many_launches_and_start_outside_the_time_of_a_launch(clock):
     a, b = Served(clock, start_s=0.5), Served(clock, start_s=0.5)
 
@@ -182,7 +196,8 @@ def test_pairs_are_of_one_whole_block_and_of_launches_that_did_not_fail():
     torn, failed = make_logged("a", 0, arms=2, step_time=1.0), make_logged("b", 1, arms=2)
     beside = make_logged("a", 1, 1, arms=2, step_time=2.0)
     pair = [make_logged(arm, 2, turn, arms=2, step_time=3.0) for turn, arm in enumerate("ba")]
-    history = [torn, failed, beside, *pair]
+    second = make_logged("b", 3, 1, arms=2, step_time=5.0)  # the first one was in another run
+    history = [torn, failed, beside, torn, second, *pair]
 
     assert pairs_of(history, "a", "b") == [(pair[1], pair[0])]
     assert [set(block) for block in blocks_of(history)] == [{"a"}, {"a", "b"}]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ddp_perf.errors import ResultsError
 from ddp_perf.session.measure import rounds
 from ddp_perf.session.measure.rounds import interleave, logged_session, run_plan
 from ddp_perf.system.ledger import Ledger
@@ -169,7 +170,7 @@ def test_a_session_goes_on_after_one_that_was_killed(session):
     assert "goes on after 3 launches of a session that was killed" in second.progress.said[0]
 
 
-@pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"tree": "4567"}])
+@pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"later_s": -9.0}, {"tree": "4567"}])
 def test_a_session_of_another_time_or_other_code_begins_anew(session, changes):
     session(kill_at=4)
 
@@ -190,3 +191,20 @@ def test_the_launches_of_unknown_code_are_in_no_log(session, tmp_path):
     session(tree=None)
 
     assert not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.parametrize("fails_at", ["opening", "writing"])
+def test_a_log_that_cannot_be_written_ends_no_session(session, tmp_path, monkeypatch, fails_at):
+    if fails_at == "opening":
+        (tmp_path / "artifacts").write_text("")
+    else:
+
+        def full(log, entry):
+            raise ResultsError("no space left")
+
+        monkeypatch.setattr(Ledger, "append", full)
+
+    one = session()
+
+    assert one.rounds[-1] == {"a": 3, "b": 3}
+    assert len(one.progress.said) == (fails_at == "opening")
