@@ -350,7 +350,9 @@ class _Rounds:
 # The log of a suite's launches, from which a session goes on that was killed.
 
 
-_STALE_S = 3600.0  # launches of longer ago are another session's: a machine changes
+# Launches of longer ago are another session's, since a machine changes: by the newest launch, and
+# by the first one.
+_STALE_S, _LONGEST_S = 3600.0, 6 * 3600.0
 
 
 @contextlib.contextmanager
@@ -367,7 +369,7 @@ def logged_session(
         return
     try:
         log = _open_session_log(cases, bench, environment)
-        if log.entries and not 0 <= _age_s(log.entries[0].started) <= _STALE_S:
+        if log.entries and _is_stale(log):
             log.discard()
             log.close()
             log = _open_session_log(cases, bench, environment)
@@ -409,9 +411,14 @@ def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environm
     return open_log(bench.root / "artifacts" / "launches", question, conditions)
 
 
-def _age_s(date: str) -> float:
+def _is_stale(log: Log) -> bool:
+    """Return whether a session may not go on from the log; so it is if the clock was set back."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    return (now - datetime.datetime.fromisoformat(date)).total_seconds()
+    first, *_, newest = (
+        (now - datetime.datetime.fromisoformat(one.started)).total_seconds()
+        for one in (log.entries[0], *log.entries)
+    )
+    return first > _LONGEST_S or not 0 <= newest <= _STALE_S
 
 
 def with_outcome(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:

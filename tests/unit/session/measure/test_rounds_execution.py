@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import types
 from pathlib import Path
 
 import msgspec
@@ -136,7 +138,7 @@ def session(tmp_path, monkeypatch):
 
     ``later_s`` is how long after its launches it begins. It returns the launches that were asked.
     """
-    discard = Ledger.discard
+    discard, began = Ledger.discard, datetime.datetime.now(datetime.timezone.utc)
 
     def run(*, kill_at=None, later_s=0.0, tree="0123"):
         def answer(request):
@@ -146,7 +148,10 @@ def session(tmp_path, monkeypatch):
 
         one = Run([A, B], answer)
         bench = msgspec.structs.replace(one.bench, root=tmp_path)
-        monkeypatch.setattr(rounds, "_age_s", lambda date: later_s)
+        now = began + datetime.timedelta(seconds=later_s)
+        clock = types.SimpleNamespace(now=lambda zone: now, fromisoformat=began.fromisoformat)
+        named = types.SimpleNamespace(datetime=clock, timezone=datetime.timezone)
+        monkeypatch.setattr(rounds, "datetime", named)
         monkeypatch.setattr(Ledger, "discard", lambda log: kill_at or discard(log))
         with (
             contextlib.suppress(KilledError),
@@ -161,7 +166,7 @@ def session(tmp_path, monkeypatch):
 def test_a_session_goes_on_after_one_that_was_killed(session):
     first = session(kill_at=4)
 
-    second = session()
+    second = session(later_s=1800.0)
 
     planned = [(name, number) for number in range(3) for name in "ab"]
     assert first.launcher.asked[:3] + second.launcher.asked == planned
@@ -170,7 +175,7 @@ def test_a_session_goes_on_after_one_that_was_killed(session):
     assert "goes on after 3 launches of a session that was killed" in second.progress.said[0]
 
 
-@pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"later_s": -9.0}, {"tree": "4567"}])
+@pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"later_s": -99.0}, {"tree": "4567"}])
 def test_a_session_of_another_time_or_other_code_begins_anew(session, changes):
     session(kill_at=4)
 
