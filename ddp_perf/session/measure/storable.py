@@ -160,7 +160,7 @@ def _unannounced(
     return Refused(reason=f"{found}; {remedy}", cause="unannounced")
 
 
-# The second stage within the measurement of a suite: what it decides is noted, and stored.
+# What an interrupt leaves is stored; so is what the second stage of a session decides.
 
 
 Note = Callable[[SuiteResult], None]
@@ -168,17 +168,13 @@ Note = Callable[[SuiteResult], None]
 Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
 
 
-def in_second_stage(
-    result: SuiteResult,
-    baseline: Baseline,
-    settle: Settle | None,
-    on_partial: Note,
-    on_judged: Note,
-    keep: Callable[[SuiteResult], SuiteResult],
-) -> SuiteResult:
-    """Return the settled result, after ``on_judged`` received it.
+@contextlib.contextmanager
+def kept_if_ended(
+    result: SuiteResult, on_partial: Note, keep: Callable[[SuiteResult], SuiteResult]
+) -> Iterator[Note]:
+    """Yield what notes each partial result; ``keep`` stores the newest one if the block is ended.
 
-    If an interrupt ends it, the session is judged and kept by the verdicts so far.
+    What ends the block is raised, even if the result cannot be stored.
     """
     newest = result
 
@@ -188,14 +184,11 @@ def in_second_stage(
         on_partial(partial)
 
     try:
-        newest = result if settle is None else settle(result, baseline, note)
+        yield note
     except BaseException:
-        on_judged(newest)
-        with contextlib.suppress(Exception):  # what ends the session is raised, and not this
+        with contextlib.suppress(Exception):
             on_partial(keep(newest))
         raise
-    on_judged(newest)
-    return newest
 
 
 def store_improvements(
