@@ -25,7 +25,6 @@ from ddp_perf.core.baseline import (
     instant,
 )
 from ddp_perf.core.case import RANKS, Case, Scalar, work_without
-from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
 from ddp_perf.core.subject import MODELS
@@ -215,13 +214,6 @@ def check_reason(reason: str) -> None:
         raise BaselineError(f"{reason!r} has no word: state why")
 
 
-def refusal(new: NewSession) -> str | None:
-    """Return why the session cannot be a baseline, or None if it can."""
-    if len(new.session.launches) < 2:
-        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
-    return None
-
-
 def too_noisy(new: NewSession) -> str | None:
     """Return how far the launches differ in their steps, if too far for a level; else None."""
     steps = new.session.values(STEP_TIME.name)
@@ -337,16 +329,8 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
         metrics.append(STRUCTURE)
     if stored.losses:
         metrics.append(LOSS)
-    given = [baseline.acknowledgement(case_id, metric) for metric in metrics]
-    return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
-
-
-def stored_session(stored: CaseBaseline, date: str, environment: Environment) -> Session | None:
-    """Return the stored session of that date and machine, or None if there is none."""
-    for session in stored.sessions:
-        if session.date == date and session.environment == environment:
-            return session
-    return None
+    given = {metric: baseline.acknowledgement(case_id, metric) for metric in metrics}
+    return [metric for metric, one in given.items() if not (one and one.holds(date))]
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -422,16 +406,15 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         reason=reason,
         ratio=_medians(new.session)[STEP_TIME.name] / before if before else None,
     )
-    comparable = is_comparable(old, new.case)
-    return CaseBaseline(
-        work=new.case.work(),
-        structure=new.structure or (old.structure if comparable else None),
-        flops=new.flops,
-        flops_torch=_torch_of(new),
-        losses=new.losses or (old.losses if comparable else {}),
-        sessions=(*(older if comparable and new.same_machine else ()), new.session),
-        first=_first_figures(old, new.session) if comparable else _medians(new.session),
-        log=(*old.log, entry),
+    begun = msgspec.structs.replace(_first(new), log=(*old.log, entry))
+    if not is_comparable(old, new.case):
+        return begun
+    return msgspec.structs.replace(
+        begun,
+        structure=new.structure or old.structure,
+        losses=new.losses or old.losses,
+        sessions=(*(older if new.same_machine else ()), new.session),
+        first=_first_figures(old, new.session),
     )
 
 

@@ -35,8 +35,8 @@ from ddp_perf.report.terminal.baseline import (
 )
 from ddp_perf.session.baseline_diff import diff_baselines
 from ddp_perf.session.gate.exact import acknowledged_as_measured
+from ddp_perf.session.judge_results import promote as promote_suite
 from ddp_perf.session.result import SuiteResult, read_results
-from ddp_perf.session.store_baseline import promote as promote_suite
 
 Accelerator = Annotated[
     str | None,

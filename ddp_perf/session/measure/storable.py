@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import Refused, Saving, refusal
+from ddp_perf.baselines.save import Refused, Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -15,7 +15,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_baseline import new_sessions, not_wanted, reasons_to_leave_out
+from ddp_perf.session.store_baseline import new_sessions, reasons_to_leave_out, refusal
 
 # The cases of a judged session that cannot be stored yet, and their further launches.
 #
@@ -46,8 +46,7 @@ def cases_to_launch_again(
         for new in new_sessions(result)
         if new.case.id in case_ids
         and new.case.id not in refused
-        and not not_wanted(new, baseline.cases.get(new.case.id), mode)
-        and not refusal(new)
+        and not refusal(new, baseline.cases.get(new.case.id), mode)
         and _lacks(result, new.case.id, reasons_to_leave_out(new, result, mode))
         and _is_affordable(result, new.case, policy.budget_s)
     ]
@@ -122,7 +121,17 @@ def _unannounced_cases(
     """
     unknown = [case for case in cases if case.id not in baseline.cases]
     traces = store.traces(baseline.accelerator, unknown[0].suite) if unknown else {}
-    return {case.id: _unannounced(case, baseline, store, traces.get(case.id)) for case in unknown}
+    found = f"{store.path(baseline.accelerator)} has no session of the case"
+    remedy = (
+        "a strict session appends, and begins no level: restore the file, or announce the first"
+        " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
+        " promote"
+    )
+    refused = {}
+    for case in unknown:
+        trace = f", and {traces[case.id]}" if case.id in traces else ""
+        refused[case.id] = Refused(reason=f"{found}{trace}; {remedy}", cause="unannounced")
+    return refused
 
 
 def _cases_of_other_work(
@@ -144,20 +153,6 @@ def _cases_of_other_work(
         for case_id, why in found.items()
         if why is not None
     }
-
-
-def _unannounced(
-    case: Case, baseline: Baseline, store: BaselineStore, trace: str | None
-) -> Refused:
-    found = f"{store.path(baseline.accelerator)} has no session of the case"
-    if trace is not None:
-        found += f", and {trace}"
-    remedy = (
-        "a strict session appends, and begins no level: restore the file, or announce the first"
-        " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
-        " promote"
-    )
-    return Refused(reason=f"{found}; {remedy}", cause="unannounced")
 
 
 # What an interrupt leaves is stored; so is what the second stage of a session decides.
