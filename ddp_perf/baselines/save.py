@@ -208,10 +208,10 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     same_machine: bool = True  # as every stored session: they still inform the spread
 
 
-def check_reason(reason: str) -> None:
+def check_reason(option: str, reason: str) -> None:
     """Refuse the … of an advised command, and any text without a word. Raises BaselineError."""
     if not any(character.isalnum() for character in reason):
-        raise BaselineError(f"{reason!r} has no word: state why")
+        raise BaselineError(f"{option}: {reason!r} has no word: state why")
 
 
 def too_noisy(new: NewSession) -> str | None:

@@ -369,18 +369,13 @@ def _session(result: SuiteResult, case_id: str) -> Session:
 
 def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
     """Add the metrics of the session that were judged to be off the level."""
+    own = [found for found in result.findings if found.case_id == new.case.id]
     verdicts = {
         found.metric: _OFF_LEVEL[found.verdict.outcome]
-        for found in result.findings
-        if found.case_id == new.case.id
-        and new.session.values(found.metric)  # structure and loss have none
-        and found.verdict.outcome in _OFF_LEVEL
+        for found in own  # structure and loss have no values
+        if found.verdict.outcome in _OFF_LEVEL and new.session.values(found.metric)
     }
-    off_level = {
-        found.metric: found.off_level
-        for found in result.findings
-        if found.case_id == new.case.id and found.off_level
-    }
+    off_level = {found.metric: found.off_level for found in own if found.off_level}
     session = msgspec.structs.replace(new.session, verdicts=verdicts)
     return msgspec.structs.replace(new, session=session, off_level=off_level)
 

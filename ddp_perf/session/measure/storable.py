@@ -189,19 +189,17 @@ def kept_if_ended(
 def store_improvements(
     result: SuiteResult, saving: Saving, keep: Callable[..., SuiteResult]
 ) -> SuiteResult:
-    """Make the settled improvements the levels of their cases, so that losing one is red."""
-    for case_id, reason in _improvements(result):
-        accepting = msgspec.structs.replace(saving, mode="accept", reason=reason)
-        result = keep(result, [case_id], saving=accepting)
-    return result
+    """Make the settled improvements the levels of their cases, so that losing one is red.
 
-
-def _improvements(result: SuiteResult) -> Iterator[tuple[str, str]]:
-    """Yield each case whose step is settled to be faster, while nothing of it is worse."""
+    The step of such a case is settled to be faster, while nothing of it is worse.
+    """
     for case_id, settled in result.settled.items():
         own = [found for found in result.findings if found.case_id == case_id]
         step = result.finding(case_id, STEP_TIME.name)
         if not settled.pairs or step is None or step.verdict.outcome is not Outcome.IMPROVEMENT:
             continue
         if all(found.verdict.outcome.is_good for found in own if found.target is None):
-            yield case_id, f"a settled improvement: {step.verdict.reason}"
+            reason = f"a settled improvement: {step.verdict.reason}"
+            accepting = msgspec.structs.replace(saving, mode="accept", reason=reason)
+            result = keep(result, [case_id], saving=accepting)
+    return result
