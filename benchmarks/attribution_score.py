@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.attribution_causes import BY_NAME, UNCHANGED, InjectedCause
 from benchmarks.attribution_session import EXPLAIN_BUDGET_S, read_recording
-from ddp_perf.baselines.save import merge, refusal, too_noisy
+from ddp_perf.baselines.save import merge, too_noisy
 from ddp_perf.core.baseline import LEAST_SESSIONS, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Explanation, Outcome
@@ -27,7 +27,7 @@ from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_baseline import new_sessions
+from ddp_perf.session.store_baseline import new_sessions, refusal
 from ddp_perf.stats.interval import share_found
 from tests.builders import FakeLauncher
 from tests.suites import make_bench
@@ -137,7 +137,7 @@ def _baseline(results: Sequence[SuiteResult]) -> Baseline:
     for result, date in zip(results, _dates(), strict=False):
         for new in new_sessions(msgspec.structs.replace(result, date=date)):
             disturbed = prevailing_disturbance(new.case.id, result.measurements)
-            if disturbed is None and refusal(new) is None and too_noisy(new) is None:
+            if not (disturbed or refusal(new, None, "append") or too_noisy(new)):
                 baseline = merge(baseline, [new], mode="append", reason=None)
     return baseline
 

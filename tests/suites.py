@@ -16,6 +16,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.session.measure import suite
 from ddp_perf.session.measure.rounds import Bench, Policy
+from ddp_perf.session.measure.storable import Settle
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity
@@ -57,6 +58,7 @@ def measure_suite(
     on_partial: Callable[[SuiteResult], None] = lambda result: None,
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
     other_work: Callable[[Case], str | None] = lambda case: None,
+    settle: Settle | None = None,
     **fields: Any,
 ) -> SuiteResult:
     """Run one session of the suite "quick"; ``fields`` are those of its request and its policy.
@@ -72,4 +74,5 @@ def measure_suite(
         on_partial=on_partial,
         on_judged=on_judged,
         other_work=other_work,
+        settle=settle,
     )

@@ -25,7 +25,6 @@ from ddp_perf.core.baseline import (
     instant,
 )
 from ddp_perf.core.case import RANKS, Case, Scalar, work_without
-from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import EXACT, LOSS, METRICS, STEP_TIME, STRUCTURE, is_target
 from ddp_perf.core.subject import MODELS
@@ -209,17 +208,10 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     same_machine: bool = True  # as every stored session: they still inform the spread
 
 
-def check_reason(reason: str) -> None:
+def check_reason(option: str, reason: str) -> None:
     """Refuse the … of an advised command, and any text without a word. Raises BaselineError."""
     if not any(character.isalnum() for character in reason):
-        raise BaselineError(f"{reason!r} has no word: state why")
-
-
-def refusal(new: NewSession) -> str | None:
-    """Return why the session cannot be a baseline, or None if it can."""
-    if len(new.session.launches) < 2:
-        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
-    return None
+        raise BaselineError(f"{option}: {reason!r} has no word: state why")
 
 
 def too_noisy(new: NewSession) -> str | None:
@@ -337,16 +329,8 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
         metrics.append(STRUCTURE)
     if stored.losses:
         metrics.append(LOSS)
-    given = [baseline.acknowledgement(case_id, metric) for metric in metrics]
-    return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
-
-
-def stored_session(stored: CaseBaseline, date: str, environment: Environment) -> Session | None:
-    """Return the stored session of that date and machine, or None if there is none."""
-    for session in stored.sessions:
-        if session.date == date and session.environment == environment:
-            return session
-    return None
+    given = {metric: baseline.acknowledgement(case_id, metric) for metric in metrics}
+    return [metric for metric, one in given.items() if not (one and one.holds(date))]
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -422,16 +406,15 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         reason=reason,
         ratio=_medians(new.session)[STEP_TIME.name] / before if before else None,
     )
-    comparable = is_comparable(old, new.case)
-    return CaseBaseline(
-        work=new.case.work(),
-        structure=new.structure or (old.structure if comparable else None),
-        flops=new.flops,
-        flops_torch=_torch_of(new),
-        losses=new.losses or (old.losses if comparable else {}),
-        sessions=(*(older if comparable and new.same_machine else ()), new.session),
-        first=_first_figures(old, new.session) if comparable else _medians(new.session),
-        log=(*old.log, entry),
+    begun = msgspec.structs.replace(_first(new), log=(*old.log, entry))
+    if not is_comparable(old, new.case):
+        return begun
+    return msgspec.structs.replace(
+        begun,
+        structure=new.structure or old.structure,
+        losses=new.losses or old.losses,
+        sessions=(*(older if new.same_machine else ()), new.session),
+        first=_first_figures(old, new.session),
     )
 
 

@@ -80,7 +80,7 @@ def to_file(baseline: Baseline) -> FileBaseline:
         environment = session.environment
         if id(environment) not in names:
             shared = msgspec.structs.replace(environment, commit=None, tree=None)
-            names[id(environment)] = environment_name(shared)
+            names[id(environment)] = _environment_name(shared)
             environments[names[id(environment)]] = shared
         fields = {
             **msgspec.structs.asdict(session),
@@ -124,7 +124,7 @@ def from_file(stored: FileBaseline) -> Baseline:
     return Baseline(**fields)
 
 
-def environment_name(environment: Environment | dict[str, Any]) -> str:
+def _environment_name(environment: Environment) -> str:
     """Return a name that depends on nothing but the fields, so that it is the same every day."""
     text = msgspec.json.encode(environment, order="sorted")
     return hashlib.sha256(text).hexdigest()[:12]
@@ -199,10 +199,8 @@ class BaselineStore:
         path = self.path(accelerator)
         stored = _BASELINES.read_if_present(path)
         if stored is None:
-            units = {metric.name: metric.unit for metric in METRICS} | {
-                CONTROL: "s",
-                TYPICAL_STEP: "s",
-            }
+            units = {metric.name: metric.unit for metric in METRICS}
+            units |= dict.fromkeys((CONTROL, TYPICAL_STEP), "s")
             return Baseline(accelerator=accelerator, units=units)
         _check(path, stored, accelerator)
         return from_file(stored)
@@ -216,8 +214,8 @@ class BaselineStore:
         family = _family(accelerator)
         others = [key for key in self.accelerators() if _family(key) == family != "cpu"]
         others = [key for key in others if key != accelerator]
-        near = sorted(others, key=lambda key: (-_shared(key, accelerator), key))
-        return [self.load(key) for key in near]
+        others.sort(key=lambda key: (-_shared(key, accelerator), key))
+        return [self.load(key) for key in others]
 
     def traces(self, accelerator: str, suite: str) -> dict[str, str]:
         """Return what the other files have of the cases of a suite, by case id.
@@ -329,7 +327,7 @@ def _problems_of_dates(where: str, dates: Sequence[str]) -> Iterator[str]:
 
     All later sessions would count as one with a session of the future, and change no level.
     """
-    latest = datetime.datetime.now(datetime.timezone.utc) + _CLOCKS_DIFFER
+    now = datetime.datetime.now(datetime.timezone.utc)
     before = datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
     for i, date in enumerate(dates):
         try:
@@ -337,10 +335,10 @@ def _problems_of_dates(where: str, dates: Sequence[str]) -> Iterator[str]:
         except ValueError:
             yield f"{where}[{i}].date: {date!r} is not an ISO 8601 date; {_REMEDY}"
             return
-        if begun > latest:
-            now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-            fault = f"{date} is after this machine's clock ({now}): set the clock; if it is right,"
-            yield f"{where}[{i}].date: {fault} correct that date"
+        if begun > now + _CLOCKS_DIFFER:
+            clock = f"this machine's clock ({now.isoformat(timespec='seconds')})"
+            fault = f"{date} is after {clock}: set the clock; if it is right, correct that date"
+            yield f"{where}[{i}].date: {fault}"
             return
         if begun < before:
             fault = f"{date} follows {dates[i - 1]}: put them in the order of their dates"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import functools
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +34,8 @@ from ddp_perf.report.commands.baseline import (
 from ddp_perf.report.rows import saving_notes
 from ddp_perf.session.baseline_diff import diff_baselines
 from ddp_perf.session.gate.exact import acknowledged_as_measured
-from ddp_perf.session.result import SuiteResult, read_results
-from ddp_perf.session.store_baseline import promote as promote_suite
+from ddp_perf.session.judge_results import promote as promote_suite
+from ddp_perf.session.result import read_results
 
 Accelerator = Annotated[
     str | None,
@@ -144,7 +143,7 @@ def promote(
     if (reason is not None) != (mode == "accept"):
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     if reason is not None:
-        _check_reason(reason)
+        check_reason("--reason", reason)
     store: BaselineStore = context.obj
     saving = Saving(mode=_mode(mode), reason=reason)
     promoted = [promote_suite(suite, store, saving) for suite in file.suites]
@@ -182,7 +181,7 @@ def ack(
     """
     now = datetime.datetime.now(datetime.timezone.utc)
     day = _last_day(until, now.date())
-    _check_reason(reason)
+    check_reason("--reason", reason)
     metrics = metric or [STEP_TIME.name]
     if at_most is not None and (results is not None or not set(EXACT).isdisjoint(metrics)):
         raise typer.BadParameter("--at-most: is of times, and without --results")
@@ -196,7 +195,8 @@ def ack(
     ]
     if results is not None:
         suites = [one for one in read_results(results).suites if case in one.measurements]
-        _check_measured(case, suites, results)
+        if not suites:
+            raise BaselineError(f"{results}: there is no case {case!r}")
         new = [acknowledged_as_measured(one, suites[-1]) for one in new]
     path = store.update(
         _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, new, now)
@@ -219,11 +219,6 @@ def _last_day(until: str, today: datetime.date) -> str:
     return day.isoformat()
 
 
-def _check_measured(case: str, suites: Sequence[SuiteResult], results: Path) -> None:
-    if not suites:
-        raise BaselineError(f"{results}: there is no case {case!r}")
-
-
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:
     """Return the key of the only file that has the case. Raises BaselineError if several do."""
     keys = [accelerator] if accelerator else store.accelerators()
@@ -241,13 +236,6 @@ def _check_case(case: str, baselines: list[Baseline]) -> None:
     known = {name for found in baselines for name in found.cases}
     if case not in known:
         raise BaselineError(f"no baseline has a case {case!r}{did_you_mean(case, known)}")
-
-
-def _check_reason(reason: str) -> None:
-    try:
-        check_reason(reason)
-    except BaselineError as error:
-        raise BaselineError(f"--reason: {error}") from None
 
 
 def _mode(text: str) -> SaveMode:

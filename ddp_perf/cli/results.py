@@ -140,13 +140,11 @@ def _sides(files: Sequence[Path]) -> tuple[Sequence[Path], Sequence[Path]]:
 
 
 def _read_side(paths: Sequence[Path]) -> list[ComparedSession]:
-    sessions = []
-    for path in paths:
-        results = read_results(path)
-        sessions.append(
-            ComparedSession(name=str(path), complete=results.complete, suites=results.suites)
-        )
-    return sessions
+    files = [(str(path), read_results(path)) for path in paths]
+    return [
+        ComparedSession(name=name, complete=file.complete, suites=file.suites)
+        for name, file in files
+    ]
 
 
 # ``ddp-perf explain RESULTS.json``: the time of each case by its parts, and advice.

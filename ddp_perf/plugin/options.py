@@ -486,9 +486,9 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError("--ddp-reason: needs --save-baseline=accept")
     if reason:
         try:
-            check_reason(reason)
+            check_reason("--ddp-reason", reason)
         except BaselineError as error:
-            raise pytest.UsageError(f"--ddp-reason: {error}") from None
+            raise pytest.UsageError(str(error)) from None
     if save_mode is not None and injected:
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"

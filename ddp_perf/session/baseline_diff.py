@@ -86,13 +86,11 @@ def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
 def _cases(old: Baseline, new: Baseline) -> Iterator[CaseDiff]:
     for case_id in sorted(old.cases.keys() | new.cases.keys()):
         before, after = old.cases.get(case_id), new.cases.get(case_id)
-        if before is None and after is not None:
-            sessions = (0, len(after.sessions))
-            yield CaseDiff(case_id=case_id, kind="added", sessions=sessions)
-        elif after is None and before is not None:
-            sessions = (len(before.sessions), 0)
-            yield CaseDiff(case_id=case_id, kind="removed", sessions=sessions)
-        elif before is not None and after is not None and before != after:
+        if before is None or after is None:
+            kind: Kind = "added" if before is None else "removed"
+            sessions = (len(before.sessions) if before else 0, len(after.sessions) if after else 0)
+            yield CaseDiff(case_id=case_id, kind=kind, sessions=sessions)
+        elif before != after:
             yield _changed(case_id, before, after)
 
 
@@ -126,11 +124,10 @@ def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:
 
 
 def _structure(before: Structure | None, after: Structure | None) -> Iterator[str]:
-    if before is None or after is None:
-        if before != after:
-            yield "structure added" if before is None else "structure removed"
-        return
-    yield from structure_changes(before, after)
+    if before is not None and after is not None:
+        yield from structure_changes(before, after)
+    elif before != after:
+        yield "structure added" if before is None else "structure removed"
 
 
 def _environment(before: CaseBaseline, after: CaseBaseline) -> list[str]:

@@ -1,13 +1,14 @@
-"""Results files in the place of a measurement: judged by stored baselines, or replayed."""
+"""Results files in the place of a measurement: judged by baselines, stored, or replayed."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -20,7 +21,7 @@ from ddp_perf.session.gate.explanation import explain_slower_cases
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.judge_suite import Remedies
 from ddp_perf.session.result import Conclusion, SuiteResult, conclude, joined_results
-from ddp_perf.session.store_baseline import append, refuse_injections
+from ddp_perf.session.store_baseline import append, save
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 
@@ -41,6 +42,22 @@ _OF_REPLAY = Remedies(
     other_structure=_ACCEPT,
     other_machine=_ACCEPT,
 )
+
+
+def _judge(
+    store: BaselineStore, key: str, suite: str, remedies: Remedies
+) -> Callable[[SuiteResult, Baseline], SuiteResult]:
+    """Return what judges sessions of a suite again by a baseline, and by the store's other files.
+
+    Raises BaselineError for a broken file.
+    """
+    return functools.partial(
+        judge_again,
+        baseline_path=str(store.path(key)),
+        structures=store.work.structures(suite),
+        elsewhere=cases_elsewhere(store.relatives(key)),
+        remedies=remedies,
+    )
 
 
 class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +129,7 @@ def judge_results(
     before = {key: store.load(key) for key in dict.fromkeys(one.series[0] for one in ordered)}
     after, judged = _judged(ordered, store, before, append_each=append_each)
     for key, baseline in after.items():
-        if baseline is not before[key]:
+        if baseline != before[key]:
             change = functools.partial(_unless_changed, before=before[key], after=baseline)
             store.update(key, change)
     return JudgedSeries(sessions=tuple(judged))
@@ -127,21 +144,13 @@ def _judged(
 ) -> tuple[dict[str, Baseline], list[RecordedSession]]:
     """Return the baselines with what was appended, and the judged sessions."""
     baselines = dict(before)
-    elsewhere = {key: cases_elsewhere(store.relatives(key)) for key in before}
-    structures = {name: store.work.structures(name) for _, name in {s.series for s in ordered}}
     newest = {session.series: session for session in ordered}
+    judges = {series: _judge(store, *series, _REMEDIES) for series in newest}
     judged = []
     for session in ordered:
-        key, suite = session.series
+        key = session.series[0]
         older = sessions_before(baselines[key], session.result.date)
-        result = judge_again(
-            session.result,
-            older,
-            baseline_path=str(store.path(key)),
-            structures=structures[suite],
-            elsewhere=elsewhere[key],
-            remedies=_REMEDIES,
-        )
+        result = judges[session.series](session.result, older)
         if append_each:
             baselines[key], result = append(result, baselines[key])
         if session is newest[session.series]:
@@ -149,24 +158,6 @@ def _judged(
             result = msgspec.structs.replace(result, explanations=explanations)
         judged.append(msgspec.structs.replace(session, result=result))
     return baselines, judged
-
-
-def judge_by_older(result: SuiteResult, store: BaselineStore) -> SuiteResult:
-    """Judge one session by the stored ones that are older, and explain what is slower.
-
-    Raises BaselineError.
-    """
-    key = result.environment.accelerator_key
-    older = sessions_before(store.load(key), result.date)
-    judged = judge_again(
-        result,
-        older,
-        baseline_path=str(store.path(key)),
-        structures=store.work.structures(result.suite),
-        elsewhere=cases_elsewhere(store.relatives(key)),
-        remedies=_OF_REPLAY,
-    )
-    return msgspec.structs.replace(judged, explanations=explain_slower_cases(judged, older))
 
 
 def sessions_before(baseline: Baseline, date: str) -> Baseline:
@@ -206,7 +197,15 @@ def _refuse_unfit(session: RecordedSession) -> None:
             f"{session.file}: it was written while its session was still running; leave it out, or"
             " judge it without --append"
         )
-    refuse_injections(session.result)
+    _refuse_injections(session.result)
+
+
+def _refuse_injections(result: SuiteResult) -> None:
+    if result.injections:
+        raise BaselineError(
+            f"{result.suite}: ranks that --ddp-inject slowed give no baseline"
+            f" ({', '.join(result.injections)})"
+        )
 
 
 def _unless_changed(now: Baseline, *, before: Baseline, after: Baseline) -> Baseline:
@@ -217,6 +216,20 @@ def _unless_changed(now: Baseline, *, before: Baseline, after: Baseline) -> Base
             " of them was appended; run the command again"
         )
     return after
+
+
+def promote(result: SuiteResult, store: BaselineStore, saving: Saving) -> SuiteResult:
+    """Judge a stored result again, store it, and return it with what was saved and refused.
+
+    Today's baseline judges it, since sessions were stored after it was measured.
+
+    Raises BaselineError if its ranks were slowed on purpose, or the file cannot be written.
+    """
+    _refuse_injections(result)
+    key = result.environment.accelerator_key
+    baseline = store.load(key)
+    judged = _judge(store, key, result.suite, Remedies())(result, baseline)
+    return save(judged, judged.measurements, baseline, store, saving, is_recorded=True)
 
 
 # The sessions of a results file in the place of measured ones: ``--ddp-launcher replay:FILE``.
@@ -263,12 +276,14 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def judge(self, suite: str, cases: Sequence[Case], store: BaselineStore) -> SuiteResult:
-        """Return the session of a suite, judged by the stored sessions that are older.
+        """Return the session of a suite, judged and explained by the stored ones that are older.
 
         The tolerances and targets are those of ``cases``, the schedule and the launcher those of
         the launches. Raises BaselineError.
         """
         result = self.suites[suite]
+        key = result.environment.accelerator_key
+        older = sessions_before(store.load(key), result.date)
         now = {case.id: case for case in cases if case.suite == suite}
         measurements = {
             case_id: msgspec.structs.replace(measured, case=_as_launched(now[case_id], measured))
@@ -276,7 +291,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
             else measured
             for case_id, measured in result.measurements.items()
         }
-        return judge_by_older(msgspec.structs.replace(result, measurements=measurements), store)
+        result = msgspec.structs.replace(result, measurements=measurements)
+        judged = _judge(store, key, suite, _OF_REPLAY)(result, older)
+        return msgspec.structs.replace(judged, explanations=explain_slower_cases(judged, older))
 
 
 class RecordedCapacity(Capacity, frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
-"""``--save-baseline`` and ``baseline promote``: what of a session is stored, and what cannot be."""
+"""``--save-baseline``: what of a session is stored, and what cannot be."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -18,8 +18,6 @@ from ddp_perf.baselines.save import (
     merge,
     merge_structures,
     new_metrics,
-    refusal,
-    stored_session,
     too_noisy,
 )
 from ddp_perf.baselines.store import BaselineStore
@@ -38,8 +36,7 @@ from ddp_perf.core.metric import (
 )
 from ddp_perf.core.note import NoteKind
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.errors import BaselineError
-from ddp_perf.session.gate.comparability import cases_elsewhere, other_machine
+from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.exact import (
     counted_flops,
@@ -47,7 +44,6 @@ from ddp_perf.session.gate.exact import (
     losses_to_store,
     why_not_stored,
 )
-from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.nodes import slow_since
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
@@ -64,10 +60,12 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
     The outcome of a session by itself counts: a case that stays red may be INVALID underneath. A
     machine that changed may be accepted: its figures are measured, and only not comparable.
     """
-    case_id, reasons = new.case.id, {}
-    for metric in METRICS:
-        if (why := prevailing_disturbance(case_id, result.measurements, metric.name)) is not None:
-            reasons[metric.name] = why
+    case_id, measured = new.case.id, result.measurements
+    reasons = {
+        metric.name: why
+        for metric in METRICS
+        if (why := prevailing_disturbance(case_id, measured, metric.name)) is not None
+    }
     for found in result.findings:
         outcome = found.by_itself or found.verdict.outcome
         if found.case_id != case_id or outcome is not Outcome.INVALID:
@@ -99,19 +97,25 @@ def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> 
     return {}
 
 
-def nothing_left(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:
-    """Return why the whole case cannot be stored, or None.
+def _nothing_left(
+    new: NewSession,
+    fit: NewSession,
+    stored: CaseBaseline | None,
+    reasons: Mapping[str, str],
+    mode: SaveMode,
+) -> str | None:
+    """Return why the whole case cannot be stored, or None; ``fit`` is what can be.
 
-    That is so if no gated metric is left, or if a new level would begin without a step time.
+    That is so if no gated metric is left, if a new level would begin without a step time, or if
+    ``missing`` would add nothing.
     """
-    left = [
-        metric
-        for metric in gated_metrics(new.case)
-        if new.session.values(metric) and metric not in reasons
-    ]
-    reasons = {metric: why for metric, why in reasons.items() if metric != LOSS}
-    if reasons and (not left or (mode == "accept" and STEP_TIME.name in reasons)):
-        return reasons.get(STEP_TIME.name) or next(iter(reasons.values()))
+    left = [metric for metric in gated_metrics(new.case) if new.session.values(metric)]
+    whys = {metric: why for metric, why in reasons.items() if metric != LOSS}
+    if whys and (whys.keys() >= set(left) or (mode == "accept" and STEP_TIME.name in whys)):
+        return whys.get(STEP_TIME.name) or next(iter(whys.values()))
+    if mode == "missing" and stored is not None and not new_metrics(stored, fit):
+        lacking = new_metrics(stored, new)
+        return next(why for metric, why in reasons.items() if metric in lacking)
     return None
 
 
@@ -166,7 +170,7 @@ def save_structures(
     return msgspec.structs.replace(result, saved_structures={**result.saved_structures, **stated})
 
 
-# ``--save-baseline`` and ``baseline promote``: which cases of a session are stored.
+# Which cases of a session are stored.
 
 
 # What a stored session is marked with. One on a slow node does not inform the level either.
@@ -186,19 +190,21 @@ def save(
     saving: Saving,
     *,
     refused: Mapping[str, Refused] = {},
+    is_recorded: bool = False,
 ) -> SuiteResult:
     """Store every case that ``saving`` selects and no rule refuses, and return the result with it.
 
     Nothing of a case in ``refused`` is stored, nor of one with a newer session; of others that are
-    refused, the structure is. ``baseline`` is the one before the session. Raises BaselineError if a
-    file cannot be written.
+    refused, the structure is. ``baseline`` is the one before the session. One that ``is_recorded``
+    in a file may be in it, and is not stored twice. Raises BaselineError if a file cannot be
+    written.
     """
     mode = saving.mode
-    refused = {**_refused(result, baseline, mode, _too_late), **refused}
     refused = {case_id: why for case_id, why in refused.items() if case_id in case_ids}
-    measured = _of_cases(result, set(case_ids) - refused.keys())
-    result = save_structures(result, measured, baseline, store, mode=mode)
-    sessions, result = _selected(result, measured, baseline, mode, refused)
+    ids = set(case_ids) - refused.keys()
+    fresh, stale = _fresh(result, ids, baseline, mode, is_recorded=is_recorded)
+    result = save_structures(result, fresh, baseline, store, mode=mode)
+    sessions, result = _selected(result, fresh, baseline, mode, {**stale, **refused})
     if sessions:
         if saving.patch and (tree := result.environment.tree) is not None:
             store.keep_patch(tree, saving.patch)
@@ -215,17 +221,10 @@ def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResu
     No file is read or written. A session that is stored, or is older than a stored one, is refused.
     The structures of a suite are those of today's code, so an older session adds none to them.
     """
-    refused = _refused(result, baseline, "append", _stored_before, _too_late)
-    measured = _of_cases(result, result.measurements.keys() - refused.keys())
-    sessions, result = _selected(result, measured, baseline, "append", {})
-    result = msgspec.structs.replace(result, not_saved={**result.not_saved, **refused})
-    if not sessions:
-        return baseline, result
+    fresh, stale = _fresh(result, result.measurements, baseline, "append", is_recorded=True)
+    sessions, result = _selected(result, fresh, baseline, "append", {})
+    result = msgspec.structs.replace(result, not_saved={**result.not_saved, **stale})
     return merge(baseline, sessions, mode="append", reason=None), result
-
-
-def _of_cases(result: SuiteResult, case_ids: Collection[str]) -> list[NewSession]:
-    return [new for new in new_sessions(result) if new.case.id in case_ids]
 
 
 def _selected(
@@ -242,34 +241,27 @@ def _selected(
     for new in measured:
         stored = baseline.cases.get(new.case.id)
         left_out = reasons_to_leave_out(new, result, mode)
-        reasons = {
-            **_without_losses(new, result),
-            **reasons_of_other_work(new.case.id, result, mode),
-            **left_out,
-        }
+        other_work = reasons_of_other_work(new.case.id, result, mode)
+        reasons = {**_without_losses(new, result), **other_work, **left_out}
         fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
-        why_not = (
-            not_wanted(new, stored, mode)
-            or refusal(new)
-            or nothing_left(new, reasons, mode)
-            or _adds_nothing(new, fit, stored, reasons, mode)
-        )
-        if why_not is None:
-            fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
-            sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
-            shown = (*gated_metrics(new.case), LOSS)
-            gated = {name: why for name, why in reasons.items() if name in shown}
-            saved[new.case.id] = Saved(
-                path=result.baseline_path,
-                mode=mode,
-                without=gated,
-                beside=_beside(new, stored) if mode == "append" else None,
-            )
-        else:
+        why_not = refusal(new, stored, mode) or _nothing_left(new, fit, stored, reasons, mode)
+        if why_not is not None:
             of_machine = why_not in left_out.values()
             not_saved[new.case.id] = Refused(
                 reason=why_not, cause="machine" if of_machine else None
             )
+            continue
+        same_machine = stored is None or _other_machine(new, stored) is None
+        fit = msgspec.structs.replace(fit, same_machine=same_machine)
+        sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
+        begun = result.date, result.environment
+        shown = (*gated_metrics(new.case), LOSS)
+        saved[new.case.id] = Saved(
+            path=result.baseline_path,
+            mode=mode,
+            without={name: why for name, why in reasons.items() if name in shown},
+            beside=stored.session_beside(*begun) if stored and mode == "append" else None,
+        )
     result = msgspec.structs.replace(
         result,
         save_mode=mode,
@@ -308,20 +300,44 @@ def _with_refusal(finding: Finding, refused: Refused | None, saved: Saved | None
     return msgspec.structs.replace(finding, notes=()).noted(NoteKind.NOT_STORED, why)
 
 
-def _refused(
+def _fresh(
     result: SuiteResult,
+    case_ids: Collection[str],
     baseline: Baseline,
     mode: SaveMode,
-    *rules: Callable[[SuiteResult, CaseBaseline, SaveMode], str | None],
-) -> dict[str, Refused]:
-    """Return the cases that one of the rules refuses by their stored sessions, with its reason."""
-    return {
-        case_id: Refused(reason=why)
-        for rule in reversed(rules)  # the first one's reason is kept
-        for case_id, measurement in result.measurements.items()
-        if measurement.is_complete and case_id in baseline.cases
-        if (why := rule(result, baseline.cases[case_id], mode)) is not None
-    }
+    *,
+    is_recorded: bool,
+) -> tuple[list[NewSession], dict[str, Refused]]:
+    """Return the sessions of these cases that are not stale, and why the others are refused."""
+    fresh, refused = [], {}
+    for new in new_sessions(result):
+        if new.case.id in case_ids:
+            stored = baseline.cases.get(new.case.id)
+            sessions = stored.sessions if stored is not None else ()
+            if is_recorded and mode != "accept" and _is_one_of(sessions, new.session):
+                refused[new.case.id] = Refused(reason="this session is already stored")
+            elif mode != "missing" and (why := _too_late(sessions, new.session)) is not None:
+                refused[new.case.id] = Refused(reason=why)
+            else:
+                fresh.append(new)
+    return fresh, refused
+
+
+def _is_one_of(sessions: Sequence[Session], new: Session) -> bool:
+    """Return whether the session is stored; what `thin` dropped of it does not count."""
+    return (new.date, new.environment) in [(one.date, one.environment) for one in sessions]
+
+
+def _too_late(sessions: Sequence[Session], new: Session) -> str | None:
+    """Return why a session before the newest stored one cannot be stored now, or None."""
+    newest = max((session.date for session in sessions), default="")
+    if new.date >= newest:
+        return None
+    return (
+        f"the session of {new.date} is older than the newest stored one, of {newest}; replay"
+        " the results files in the order of their dates (ddp-perf judge --append), or accept"
+        " the newest session. If it is of now, the clock was wrong: correct it, or the stored date"
+    )
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
@@ -353,32 +369,29 @@ def _session(result: SuiteResult, case_id: str) -> Session:
 
 def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
     """Add the metrics of the session that were judged to be off the level."""
+    own = [found for found in result.findings if found.case_id == new.case.id]
     verdicts = {
         found.metric: _OFF_LEVEL[found.verdict.outcome]
-        for found in result.findings
-        if found.case_id == new.case.id
-        and new.session.values(found.metric)  # structure and loss have none
-        and found.verdict.outcome in _OFF_LEVEL
+        for found in own  # structure and loss have no values
+        if found.verdict.outcome in _OFF_LEVEL and new.session.values(found.metric)
     }
-    off_level = {
-        found.metric: found.off_level
-        for found in result.findings
-        if found.case_id == new.case.id and found.off_level
-    }
+    off_level = {found.metric: found.off_level for found in own if found.off_level}
     session = msgspec.structs.replace(new.session, verdicts=verdicts)
     return msgspec.structs.replace(new, session=session, off_level=off_level)
 
 
-def not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
-    """Return why ``mode`` does not store the case, or None if it does."""
-    if stored is None or mode == "accept":
-        return None
-    if mode == "missing" and not new_metrics(stored, new):
-        return "a baseline is stored already (--save-baseline=append adds a session to it)"
-    if not is_comparable(stored, new.case):
-        return "the stored figures are of other work (accept replaces them)"
-    other = _other_machine(new, stored)
-    return None if other is None else f"{other} (accept replaces what is stored)"
+def refusal(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+    """Return why ``mode`` does not store the case, however quiet it was, or None if it does."""
+    if stored is not None and mode != "accept":
+        if mode == "missing" and not new_metrics(stored, new):
+            return "a baseline is stored already (--save-baseline=append adds a session to it)"
+        if not is_comparable(stored, new.case):
+            return "the stored figures are of other work (accept replaces them)"
+        if (other := _other_machine(new, stored)) is not None:
+            return f"{other} (accept replaces what is stored)"
+    if len(new.session.launches) < 2:
+        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
+    return None
 
 
 def _stored_already(
@@ -393,78 +406,8 @@ def _stored_already(
     return {metric.name for metric in METRICS} - new_metrics(stored, new)
 
 
-def _adds_nothing(
-    new: NewSession,
-    fit: NewSession,
-    stored: CaseBaseline | None,
-    reasons: Mapping[str, str],
-    mode: SaveMode,
-) -> str | None:
-    """Return why ``missing`` stores no metric of what is fit to be stored, or None if it does."""
-    if mode != "missing" or stored is None or new_metrics(stored, fit):
-        return None
-    return next(why for metric, why in reasons.items() if metric in new_metrics(stored, new))
-
-
-def _beside(new: NewSession, stored: CaseBaseline | None) -> str | None:
-    session = new.session
-    return stored.session_beside(session.date, session.environment) if stored else None
-
-
-def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
-    return stored is None or _other_machine(new, stored) is None
-
-
 def _other_machine(new: NewSession, stored: CaseBaseline) -> str | None:
     case = new.case
     return other_machine(
         stored, new.session.environment, world_size=case.world_size, nodes=case.nodes
-    )
-
-
-def promote(result: SuiteResult, store: BaselineStore, saving: Saving) -> SuiteResult:
-    """Judge a stored result again, store it, and return it with what was saved and refused.
-
-    Today's baseline judges it, since sessions were stored after it was measured.
-
-    Raises BaselineError if its ranks were slowed on purpose, or the file cannot be written.
-    """
-    refuse_injections(result)
-    baseline = store.load(result.environment.accelerator_key)
-    judged = judge_again(
-        result,
-        baseline,
-        baseline_path=str(store.path(baseline.accelerator)),
-        structures=store.work.structures(result.suite),
-        elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
-    )
-    stored = _refused(judged, baseline, saving.mode, _stored_before)
-    return save(judged, judged.measurements, baseline, store, saving, refused=stored)
-
-
-def refuse_injections(result: SuiteResult) -> None:
-    """Raise BaselineError if the ranks of the session were slowed on purpose."""
-    if result.injections:
-        raise BaselineError(
-            f"{result.suite}: ranks that --ddp-inject slowed give no baseline"
-            f" ({', '.join(result.injections)})"
-        )
-
-
-def _stored_before(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
-    """Return that this very session is stored, or None."""
-    if mode == "accept" or stored_session(stored, result.date, result.environment) is None:
-        return None
-    return "this session is already stored"
-
-
-def _too_late(result: SuiteResult, stored: CaseBaseline, mode: SaveMode) -> str | None:
-    """Return why a session before the newest stored one cannot be stored now, or None."""
-    newest = max((session.date for session in stored.sessions), default="")
-    if mode == "missing" or result.date >= newest:
-        return None
-    return (
-        f"the session of {result.date} is older than the newest stored one, of {newest}; replay"
-        " the results files in the order of their dates (ddp-perf judge --append), or accept"
-        " the newest session. If it is of now, the clock was wrong: correct it, or the stored date"
     )

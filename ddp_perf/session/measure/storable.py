@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import Refused, Saving, refusal
+from ddp_perf.baselines.save import Refused, Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
@@ -15,7 +15,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.measure.rounds import Policy
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_baseline import new_sessions, not_wanted, reasons_to_leave_out
+from ddp_perf.session.store_baseline import new_sessions, reasons_to_leave_out, refusal
 
 # The cases of a judged session that cannot be stored yet, and their further launches.
 #
@@ -46,8 +46,7 @@ def cases_to_launch_again(
         for new in new_sessions(result)
         if new.case.id in case_ids
         and new.case.id not in refused
-        and not not_wanted(new, baseline.cases.get(new.case.id), mode)
-        and not refusal(new)
+        and not refusal(new, baseline.cases.get(new.case.id), mode)
         and _lacks(result, new.case.id, reasons_to_leave_out(new, result, mode))
         and _is_affordable(result, new.case, policy.budget_s)
     ]
@@ -122,7 +121,17 @@ def _unannounced_cases(
     """
     unknown = [case for case in cases if case.id not in baseline.cases]
     traces = store.traces(baseline.accelerator, unknown[0].suite) if unknown else {}
-    return {case.id: _unannounced(case, baseline, store, traces.get(case.id)) for case in unknown}
+    found = f"{store.path(baseline.accelerator)} has no session of the case"
+    remedy = (
+        "a strict session appends, and begins no level: restore the file, or announce the first"
+        " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
+        " promote"
+    )
+    refused = {}
+    for case in unknown:
+        trace = f", and {traces[case.id]}" if case.id in traces else ""
+        refused[case.id] = Refused(reason=f"{found}{trace}; {remedy}", cause="unannounced")
+    return refused
 
 
 def _cases_of_other_work(
@@ -146,21 +155,7 @@ def _cases_of_other_work(
     }
 
 
-def _unannounced(
-    case: Case, baseline: Baseline, store: BaselineStore, trace: str | None
-) -> Refused:
-    found = f"{store.path(baseline.accelerator)} has no session of the case"
-    if trace is not None:
-        found += f", and {trace}"
-    remedy = (
-        "a strict session appends, and begins no level: restore the file, or announce the first"
-        " session with --save-baseline, or store this one by its results file: ddp-perf baseline"
-        " promote"
-    )
-    return Refused(reason=f"{found}; {remedy}", cause="unannounced")
-
-
-# The second stage within the measurement of a suite: what it decides is noted, and stored.
+# What an interrupt leaves is stored; so is what the second stage of a session decides.
 
 
 Note = Callable[[SuiteResult], None]
@@ -168,17 +163,13 @@ Note = Callable[[SuiteResult], None]
 Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
 
 
-def in_second_stage(
-    result: SuiteResult,
-    baseline: Baseline,
-    settle: Settle | None,
-    on_partial: Note,
-    on_judged: Note,
-    keep: Callable[[SuiteResult], SuiteResult],
-) -> SuiteResult:
-    """Return the settled result, after ``on_judged`` received it.
+@contextlib.contextmanager
+def kept_if_ended(
+    result: SuiteResult, on_partial: Note, keep: Callable[[SuiteResult], SuiteResult]
+) -> Iterator[Note]:
+    """Yield what notes each partial result; ``keep`` stores the newest one if the block is ended.
 
-    If an interrupt ends it, the session is judged and kept by the verdicts so far.
+    What ends the block is raised, even if the result cannot be stored.
     """
     newest = result
 
@@ -188,32 +179,27 @@ def in_second_stage(
         on_partial(partial)
 
     try:
-        newest = result if settle is None else settle(result, baseline, note)
+        yield note
     except BaseException:
-        on_judged(newest)
-        with contextlib.suppress(Exception):  # what ends the session is raised, and not this
+        with contextlib.suppress(Exception):
             on_partial(keep(newest))
         raise
-    on_judged(newest)
-    return newest
 
 
 def store_improvements(
     result: SuiteResult, saving: Saving, keep: Callable[..., SuiteResult]
 ) -> SuiteResult:
-    """Make the settled improvements the levels of their cases, so that losing one is red."""
-    for case_id, reason in _improvements(result):
-        accepting = msgspec.structs.replace(saving, mode="accept", reason=reason)
-        result = keep(result, [case_id], saving=accepting)
-    return result
+    """Make the settled improvements the levels of their cases, so that losing one is red.
 
-
-def _improvements(result: SuiteResult) -> Iterator[tuple[str, str]]:
-    """Yield each case whose step is settled to be faster, while nothing of it is worse."""
+    The step of such a case is settled to be faster, while nothing of it is worse.
+    """
     for case_id, settled in result.settled.items():
         own = [found for found in result.findings if found.case_id == case_id]
         step = result.finding(case_id, STEP_TIME.name)
         if not settled.pairs or step is None or step.verdict.outcome is not Outcome.IMPROVEMENT:
             continue
         if all(found.verdict.outcome.is_good for found in own if found.target is None):
-            yield case_id, f"a settled improvement: {step.reason}"
+            reason = f"a settled improvement: {step.reason}"
+            accepting = msgspec.structs.replace(saving, mode="accept", reason=reason)
+            result = keep(result, [case_id], saving=accepting)
+    return result

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -40,7 +39,7 @@ from ddp_perf.session.measure.rounds import (
 from ddp_perf.session.measure.storable import (
     Settle,
     cases_to_launch_again,
-    in_second_stage,
+    kept_if_ended,
     launches_in_rounds,
     refused_cases,
     store_improvements,
@@ -150,16 +149,24 @@ def run_suite(
         keep = functools.partial(
             save, baseline=baseline, store=store, saving=saving, refused=refused
         )
+        keep_unjudged = functools.partial(
+            _kept_unjudged, before=result, request=request, context=context, keep=keep
+        )
         with (
             logged_session(request.cases, bench, result.environment) as log,
-            _kept_if_ended(result, request, context, on_partial, keep) as note,
+            kept_if_ended(result, on_partial, keep_unjudged) as note,
         ):
             result = _measured_and_judged(result, plan, request, context, bench, note, log)
         keeps = request.policy.save_mode in ("append", "missing")  # also if an interrupt ends it
         ids = [case.id for case in request.cases] if keeps else []
-        result = in_second_stage(
-            result, baseline, settle, on_partial, on_judged, lambda ended: keep(ended, ids)
-        )
+
+        def keep_settled(ended: SuiteResult) -> SuiteResult:
+            on_judged(ended)
+            return keep(ended, ids)
+
+        with kept_if_ended(result, on_partial, keep_settled) as note:
+            result = result if settle is None else settle(result, baseline, note)
+        on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode == "append" and request.policy.accept_improvements:
             result = store_improvements(result, saving, keep)
@@ -232,37 +239,23 @@ def _measured_and_judged(
     )
 
 
-@contextlib.contextmanager
-def _kept_if_ended(
+def _kept_unjudged(
+    ended: SuiteResult,
     before: SuiteResult,
     request: SuiteRequest,
     context: JudgingContext,
-    on_partial: Callable[[SuiteResult], None],
     keep: Callable[[SuiteResult, Collection[str]], SuiteResult],
-) -> Iterator[Callable[[SuiteResult], None]]:
-    """Yield what notes each partial result, and store the newest one if the block is interrupted.
+) -> SuiteResult:
+    """Store what an interrupt leaves of the cases without a baseline, which no verdict decides.
 
-    Only what has no baseline yet is stored, which no verdict decides: the looks of the others were
-    planned for more launches.
+    The looks of the others were planned for more launches.
     """
-    newest = before
-
-    def note(partial: SuiteResult) -> None:
-        nonlocal newest
-        newest = partial
-        on_partial(partial)
-
-    try:
-        yield note
-    except BaseException:
-        if request.policy.save_mode == "missing":
-            with contextlib.suppress(Exception):  # what ends the session is raised, and not this
-                judged = judge_suite(newest.measurements, newest.summaries, context)
-                ids = [case.id for case in request.cases]
-                new = tuple(found for found in judged if found.case_id in ids)
-                newest = msgspec.structs.replace(newest, findings=(*before.findings, *new))
-                on_partial(keep(newest, ids))
-        raise
+    if request.policy.save_mode != "missing":
+        return ended
+    judged = judge_suite(ended.measurements, ended.summaries, context)
+    ids = [case.id for case in request.cases]
+    new = tuple(found for found in judged if found.case_id in ids)
+    return keep(msgspec.structs.replace(ended, findings=(*before.findings, *new)), ids)
 
 
 def _with_elsewhere(result: SuiteResult, on_other: Mapping[str, Measurement]) -> SuiteResult:
@@ -286,18 +279,12 @@ def _saved(
     later = {case.id for case in again}
     result = keep(result, [case_id for case_id in wanted if case_id not in later])
     on_partial(result)
-
-    def note(newest: SuiteResult) -> None:
-        nonlocal result
-        result = newest
-        on_partial(newest)
-
-    try:
+    with kept_if_ended(result, on_partial, lambda ended: keep(ended, later)) as note:
         while again:
-            _launch_again(result, again, request, bench, note)
+            result = _launch_again(result, again, request, bench, note)
             again = find(result, later)
-    finally:
-        note(keep(result, later))  # also what an interrupt leaves
+    result = keep(result, later)
+    on_partial(result)
     return result
 
 
@@ -312,7 +299,7 @@ def _launch_again(
     request: SuiteRequest,
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
-) -> None:
+) -> SuiteResult:
     """Run further launches of these cases. ``on_partial`` gets the result after every round."""
     more = launches_in_rounds(again, {case.id for case in request.cases}, result)
     measurements = {case.id: result.measurements[case.id] for case in request.cases}
@@ -321,12 +308,13 @@ def _launch_again(
     cases = f"{len(again)} of {counted(len(measurements), 'case')}"
     why = f"{cases} cannot be stored yet: {counted(len(plan), 'more launch')}"
     bench.progress.extend(plan, why, judged=False)
-    run_plan(
+    measured = run_plan(
         plan,
         bench,
         measured=measurements,
         on_round=lambda so_far: on_partial(_with_launches(result, so_far)),
     )
+    return _with_launches(result, measured)
 
 
 def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> SuiteResult:

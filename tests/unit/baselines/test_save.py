@@ -10,7 +10,6 @@ from ddp_perf.baselines.save import (
     acknowledge,
     is_comparable,
     merge,
-    refusal,
     too_noisy,
     unacknowledged,
     without_saving,
@@ -155,10 +154,6 @@ def test_drift_starts_again_with_other_work(baseline):
 
     assert merged.first["step_time"] == 0.05
     assert merged.work == new.case.work()
-
-
-def test_one_launch_is_refused_as_a_baseline():
-    assert refusal(new_session([0.01])).startswith("one launch has no spread")
 
 
 def test_launches_with_a_level_error_beyond_the_tolerance_are_too_noisy():

@@ -11,8 +11,8 @@ from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.launch import RankConditions
 from ddp_perf.errors import ExitCode, LeaseError
+from ddp_perf.session.judge_results import promote
 from ddp_perf.session.result import read_results
-from ddp_perf.session.store_baseline import promote
 from tests.builders import make_failure, make_launch
 
 STEP = ("-k", "step_time and ws1")

@@ -9,7 +9,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
-from ddp_perf.session.store_baseline import promote
+from ddp_perf.session.judge_results import promote
 from tests.builders import (
     make_acknowledgement,
     make_baseline,

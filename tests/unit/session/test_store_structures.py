@@ -8,7 +8,8 @@ from ddp_perf.baselines.save import Saving
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.store_baseline import promote, save
+from ddp_perf.session.judge_results import promote
+from ddp_perf.session.store_baseline import save
 from tests.builders import (
     make_baseline,
     make_cases,

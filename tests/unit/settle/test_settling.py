@@ -11,7 +11,7 @@ from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.duel.run import run_duel
 from ddp_perf.errors import SideError
-from ddp_perf.session.measure.storable import in_second_stage
+from ddp_perf.session.measure.storable import kept_if_ended
 from ddp_perf.settle import settling
 from tests.unit.duel.played_sides import PlayedSide
 from tests.unit.settle.settled_project import finding
@@ -542,44 +542,19 @@ def test_an_interrupt_keeps_what_is_decided_and_stores_the_session(project):
     slower = {"slower": 1.4, "cpu": 1.4}
     sides(project, labels[0], b=slower)
     sides(project, labels[1], b={**slower, "interrupt_at": 3})
-    judged, stored = [], []
-    settling = project.settling()
+    stored = []
+    result, settle = project.result(), project.settling()
 
-    with pytest.raises(KeyboardInterrupt):
-        in_second_stage(
-            project.result(),
-            baseline,
-            settling,
-            project.partial.append,
-            judged.append,
-            lambda result: stored.append(result) or result,
-        )
+    with (
+        pytest.raises(KeyboardInterrupt),
+        kept_if_ended(
+            result, project.partial.append, lambda ended: stored.append(ended) or ended
+        ) as note,
+    ):
+        settle(result, baseline, note)
 
     assert outcomes(stored[0]) == [REGRESSION, UNDECIDED]
-    assert judged == stored
     assert project.partial[-1] == stored[0]
-
-
-def test_an_interrupt_is_raised_although_the_session_cannot_be_stored(project):
-    def interrupted(result, baseline, note):
-        raise KeyboardInterrupt
-
-    def full(result):
-        raise SideError("the disk is full")
-
-    with pytest.raises(KeyboardInterrupt):
-        in_second_stage(
-            project.result(), project.baseline(), interrupted, [].append, [].append, full
-        )
-
-
-def test_without_a_second_stage_the_result_is_judged_as_it_is(project):
-    judged, result = [], project.result()
-
-    found = in_second_stage(result, project.baseline(), None, [].append, judged.append, print)
-
-    assert found is result
-    assert judged == [result]
 
 
 def test_an_edit_while_it_is_measured_is_no_verdict(project, edited):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Saved
@@ -324,6 +325,23 @@ def test_an_interrupt_ends_the_session_even_if_nothing_can_be_stored(session, mo
 
     with pytest.raises(KeyboardInterrupt):
         session(interrupted, save_mode="missing")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_interrupted_second_stage_leaves_a_judged_and_stored_session(session, full):
+    """The interrupt ends the session even if nothing can be stored."""
+
+    def interrupted(result, baseline, note):
+        note(msgspec.structs.replace(result, unkept="noted"))
+        if full:
+            (session.directory / "baselines").write_text("a file in the place of the directory")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        session(steps_of(0.010, 0.012), save_mode="append", settle=interrupted)
+
+    assert [result.unkept for result in session.judged] == ["noted"]
+    assert session.partial[-1].saved.keys() == (set() if full else {ONE.id, TWO.id})
 
 
 @pytest.mark.parametrize(
