@@ -151,7 +151,7 @@ def test_a_hybrid_that_does_not_run_is_unresolved(searching, how):
 
 
 def test_an_environment_a_that_fails_is_refused(searching):
-    with pytest.raises(SideError, match=r"A: .*exited with code 3"):
+    with pytest.raises(LaunchError, match=r"A: .*exited with code 3"):
         searching(lambda names: "fails" if not names else 1.0).run()
 
 
