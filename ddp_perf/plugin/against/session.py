@@ -17,23 +17,17 @@ import pytest
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import parse_side, prepare
-from ddp_perf.duel.touched import (
-    Project,
-    Touched,
-    changed_files,
-    repository_root,
-    sources_of,
-    touched_cases,
-)
+from ddp_perf.duel.touched import Project, Touched, sources_of, touched_cases
 from ddp_perf.duel.values import CaseDuel, Duel, Side, write_duel
-from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
+from ddp_perf.errors import ConfigError, DdpPerfError
 from ddp_perf.plugin.options import Against
 from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.render.annotations import Checkout, tell_github
 from ddp_perf.render.model import Report
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import write_files
+from ddp_perf.system.git import changed_since
 from ddp_perf.system.host.termination import sigterm_calls
 
 # The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
@@ -92,11 +86,8 @@ class DuelReportWriter:
         report = None if duel is None else build_duel(duel)
         if duel is not None:
             write_duel_report(directory, duel, checkout)
-        comment, path = _comment(report, touched), directory / _COMMENT
-        try:
-            replace_file(path, comment.encode("utf-8", "replace"))
-        except OSError as error:
-            raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+        comment = _comment(report, touched)
+        write_files(directory, [(_COMMENT, comment.encode("utf-8", "replace"))])
         lines, errors = tell_github(report, comment, environ, checkout)
         self.errors += errors
         self.lines += [*lines, f"report: {directory / (report.page if report else _COMMENT)}"]
@@ -213,10 +204,8 @@ class AgainstSession:
     def _find_touched(self, cases: Sequence[Case], a: Side) -> Touched:
         if a.kind != "revision" or a.commit is None:
             raise ConfigError("--ddp-touched: needs a git revision as --ddp-against")
-        project = self._project
-        repository = repository_root(project.root)
-        sources = sources_of(cases, project.suites, project.import_paths, repository)
-        return touched_cases(sources, changed_files(repository, a.commit))
+        sources = sources_of(cases, self._project)
+        return touched_cases(sources, changed_since(self._project.root, a.commit))
 
 
 def _check(cases: Sequence[Case]) -> None:
