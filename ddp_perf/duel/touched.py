@@ -45,11 +45,9 @@ def imported_files(module: str, import_paths: Sequence[str], repository: Path) -
     Each import counts, also one in a function or after ``try``. ``import_paths`` is where ranks
     search first; every one of them is searched, so that a file that hides another one counts.
     """
-    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    finder = _Finder(import_paths, repository)
     finder.need(module)
-    if not finder.parsed:
-        finder.unknown = finder.unknown or f"{module} is not a source file of the project"
-    return finder.found()
+    return finder.found(module)
 
 
 def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Path) -> Imported:
@@ -58,7 +56,7 @@ def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Pat
     As in a rank, a file is searched in ``import_paths``, and what it imports in its own folder
     first. See ``imported_files``.
     """
-    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    finder = _Finder(import_paths, repository)
     if run.is_module:
         finder.need(run.script)
         finder.need(f"{run.script}.__main__")
@@ -66,25 +64,27 @@ def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Pat
         finder.run([Path(path) / run.script for path in import_paths])
     if run.steps_by != BY_OPTIMIZER:
         finder.need(run.steps_by.partition(":")[0])
-    if not finder.parsed:
-        finder.unknown = finder.unknown or f"{run.script} is not a source file of the project"
-    return finder.found()
+    return finder.found(run.script)
 
 
 class _Finder:
-    def __init__(self, import_paths: Sequence[Path], repository: Path) -> None:
-        self._repository = repository
-        self._roots = [path for path in import_paths if self._is_own(path)]
+    def __init__(self, import_paths: Sequence[str], repository: Path) -> None:
+        self._repository = repository.resolve()
+        paths = [Path(path).resolve() for path in import_paths]
+        self._roots = [path for path in paths if self._is_own(path)]
         self._needed: set[str] = set()
-        self.parsed: set[Path] = set()
-        self.files: set[Path] = set()
-        self.unknown: str | None = None
+        self._parsed: set[Path] = set()
+        self._files: set[Path] = set()
+        self._unknown: str | None = None
         self._external: set[str] = set()
 
-    def found(self) -> Imported:
+    def found(self, what: str) -> Imported:
+        """Return what following ``what``, a module or a script, has found."""
+        if not self._parsed:
+            self._unknown = self._unknown or f"{what} is not a source file of the project"
         return Imported(
-            files=frozenset(self.files),
-            unknown=self.unknown,
+            files=frozenset(self._files),
+            unknown=self._unknown,
             external=frozenset(self._external),
         )
 
@@ -93,7 +93,7 @@ class _Finder:
         found = next((place.resolve() for place in places if place.is_file()), None)
         if found is None or not self._is_own(found):
             return
-        self.files.add(found)
+        self._files.add(found)
         self._roots.insert(0, found.parent)
         self._parse(found)
 
@@ -144,16 +144,16 @@ class _Finder:
         if not place.is_relative_to(self._repository):
             return False
         candidates = (place.with_name(f"{place.name}.py"), place / "__init__.py")
-        self.files |= {*candidates}
+        self._files |= {*candidates}
         found = [file for file in candidates if file.is_file()]
         for file in found:
             self._parse(file)
         return bool(found) or place.is_dir()
 
     def _parse(self, file: Path) -> None:
-        if file in self.parsed:
+        if file in self._parsed:
             return
-        self.parsed.add(file)
+        self._parsed.add(file)
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError):
@@ -208,10 +208,10 @@ class _Finder:
                 self._leave_open(file, node, "imports a module whose name is computed")
 
     def _leave_open(self, file: Path, node: ast.expr | None, what: str) -> None:
-        if self.unknown is None:
+        if self._unknown is None:
             place = file.relative_to(self._repository).as_posix()
             line = "" if node is None else f":{node.lineno}"
-            self.unknown = f"{place}{line} {what}"
+            self._unknown = f"{place}{line} {what}"
 
 
 def _is_search_path(node: ast.Attribute) -> bool:

@@ -196,11 +196,11 @@ def find_repository(root: Path) -> Repository:
     """Return the repository that the directory is in. Raises SideError."""
     _check_version(root)
     formats = ("--show-toplevel", "--git-path", "objects", "--show-object-format")
-    lines = _answer(root, "rev-parse", *formats).splitlines()
+    lines = answer_of_git(root, "rev-parse", *formats).splitlines()
     top, objects, object_format = lines
     return Repository(
         top=Path(top),
-        prefix=_answer(root, "rev-parse", "--show-prefix").strip("\n/"),
+        prefix=answer_of_git(root, "rev-parse", "--show-prefix").strip("\n/"),
         objects=(root / objects).resolve(),
         object_format=object_format,
     )
@@ -208,7 +208,7 @@ def find_repository(root: Path) -> Repository:
 
 def _check_version(root: Path) -> None:
     """Raise SideError for a git that would run the user's hooks and filters in a checkout."""
-    shown = _answer(root, "version").split()[2]  # "git version 2.39.5 (Apple Git-154)"
+    shown = answer_of_git(root, "version").split()[2]  # "git version 2.39.5 (Apple Git-154)"
     if tuple(map(int, shown.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise SideError(f"git {shown}: a revision as a side needs git {oldest} or later; update it")
@@ -227,12 +227,12 @@ def resolve_commit(repository: Repository, revision: str) -> str:
         raise SideError(
             f"{revision}: a {kind} of git, not a commit; name a commit, by branch, tag or hash"
         )
-    if _answer(repository.top, "rev-parse", "--is-shallow-repository").strip() == "true":
+    if answer_of_git(repository.top, "rev-parse", "--is-shallow-repository").strip() == "true":
         raise SideError(
             f"{revision}: not in {repository.top}, a shallow clone: fetch it with"
             " `git fetch --unshallow` (in CI: fetch-depth: 0)"
         )
-    references = _answer(
+    references = answer_of_git(
         repository.top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags",
         "refs/remotes",
     )  # fmt: skip
@@ -250,7 +250,7 @@ def full_name(repository: Repository, revision: str) -> str:
 
 def check_files(repository: Repository, commit: str, label: str) -> None:
     """Raise SideError if the commit cannot be checked out with all its files."""
-    tree = _answer(repository.top, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    tree = answer_of_git(repository.top, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     submodules = [entry.partition("\t")[2] for entry in tree if entry.startswith("160000 ")]
     if submodules:
         raise SideError(
@@ -262,8 +262,8 @@ def check_files(repository: Repository, commit: str, label: str) -> None:
         raise SideError(f"{label}: has no directory {repository.prefix}; run in one that it has")
 
 
-def _answer(directory: Path, *arguments: str) -> str:
-    """Return what git writes. Raises SideError."""
+def answer_of_git(directory: Path, *arguments: str) -> str:
+    """Return what git writes. Raises SideError, which names the remedy."""
     try:
         done = ask_git(directory, *arguments)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
@@ -265,46 +264,34 @@ def run_against(
     options, project, progress = setup.options, setup.project, setup.progress
     capacity = setup.capacity
     assert options.against is not None  # it is called with --ddp-against alone
-    with contextlib.ExitStack() as stack:
-        ready_a, ready_b = (
-            stack.enter_context(
-                prepare(
-                    side,
-                    project.root,
-                    on_progress=progress.say,
-                    import_paths=project.import_paths,
-                )
-            )
-            for side in sides
-        )
+    ready = functools.partial(
+        prepare, root=project.root, on_progress=progress.say, import_paths=project.import_paths
+    )
+    with ready(sides[0]) as a, ready(sides[1]) as b:
         matched = match_cases(
-            ready_a,
-            ready_b,
+            a,
+            b,
             capacity,
             config=_suites_of(cases, project),
             ids=[case.id for case in cases],
             overrides=options.overrides,
         )
         budget_s = options.against.budget_s or default_budget_s(matched)
-        matched = choose_cases(
-            matched,
-            budget_s=budget_s,
-            launch_s=stored_launch_s(setup.store, capacity),
-            fits=capacity.fits,
-        )
+        launch_s = stored_launch_s(setup.store, capacity)
+        matched = choose_cases(matched, budget_s=budget_s, launch_s=launch_s, fits=capacity.fits)
         request = DuelRequest(
-            matched=matched,
-            budget_s=budget_s,
-            false_alarm_rate=options.false_alarm_rate,
+            matched=matched, budget_s=budget_s, false_alarm_rate=options.false_alarm_rate
         )
-        machine = open_sides(ready_a, ready_b, capacity, on_wait=progress.warn)
-        open_a, open_b = stack.enter_context(machine)
-        stack.enter_context(sigterm_calls(on_sigterm))
-        lines = _Lines(progress, on_update)
-        lines.begin(*sides, len(matched.cases), request.budget_s)
-        if text := choice_text(matched, budget_s):
-            progress.say(text)
-        return run_duel(request, open_a, open_b, capacity, on_update=lines.update)
+        machine = open_sides(a, b, capacity, on_wait=progress.warn)
+        with machine as (open_a, open_b), sigterm_calls(on_sigterm):
+            progress.say(
+                f"duel of {a.side.label} (A) and {b.side.label} (B):"
+                f" {counted(len(matched.cases), 'case')}, for {describe_duration(budget_s)} at most"
+            )
+            if text := choice_text(matched, budget_s):
+                progress.say(text)
+            update = _with_lines(progress, on_update)
+            return run_duel(request, open_a, open_b, capacity, on_update=update)
 
 
 def _suites_of(cases: Sequence[Case], project: Project) -> list[Path]:
@@ -315,28 +302,21 @@ def _suites_of(cases: Sequence[Case], project: Project) -> list[Path]:
     return [file.relative_to(root) if file.is_relative_to(root) else file for file in found]
 
 
-class _Lines:
-    """The lines of a duel in pytest's output: one at its beginning, then one now and then."""
+def _with_lines(
+    progress: TerminalProgress, on_update: Callable[[Duel], None]
+) -> Callable[[Duel], None]:
+    """Return what passes the duel on, and writes a line if the last one is long ago."""
+    shown = time.monotonic()
 
-    def __init__(self, progress: TerminalProgress, on_update: Callable[[Duel], None]) -> None:
-        self._progress = progress
-        self._on_update = on_update
-        self._shown = time.monotonic()
+    def update(duel: Duel) -> None:
+        nonlocal shown
+        on_update(duel)
+        if time.monotonic() - shown >= _SILENCE_S:
+            shown = time.monotonic()
+            pairs = sum(len(case.pairs) for case in duel.cases)
+            progress.say(f"duel: {counted(pairs, 'pair')} in {describe_duration(duel.wall_s)}")
 
-    def begin(self, a: Side, b: Side, cases: int, budget_s: float) -> None:
-        self._progress.say(
-            f"duel of {a.label} (A) and {b.label} (B): {counted(cases, 'case')}, for"
-            f" {describe_duration(budget_s)} at most"
-        )
-
-    def update(self, duel: Duel) -> None:
-        """Pass the duel on, and write a line if the last one is long ago."""
-        self._on_update(duel)
-        if time.monotonic() - self._shown < _SILENCE_S:
-            return
-        self._shown = time.monotonic()
-        pairs = sum(len(case.pairs) for case in duel.cases)
-        self._progress.say(f"duel: {counted(pairs, 'pair')} in {describe_duration(duel.wall_s)}")
+    return update
 
 
 # The duel in the summary of a pytest session.
