@@ -13,6 +13,7 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
+    Budget,
     budget_seconds,
     print_result,
     write_line,
@@ -124,9 +125,7 @@ def bisect(
             " in PIP_INDEX_URL, those.",
         ),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "15m",
+    budget: Budget = "15m",
     as_json: AsJson = False,
 ) -> None:
     """Find the commit, or the version, package or variable, that made a case slower, by pairs.

@@ -57,6 +57,7 @@ def _recorded(metric: str) -> str:
 
 RESULTS_HELP = "Written by pytest --ddp-json=FILE; --ddp-report=DIR writes DIR/results.json."
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Budget = Annotated[str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")]
 BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]

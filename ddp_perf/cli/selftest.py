@@ -11,6 +11,7 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
+    Budget,
     budget_seconds,
     show,
     write_line,
@@ -62,9 +63,7 @@ _EXIT_CODES = {
 
 
 def selftest(
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "10m",
+    budget: Budget = "10m",
     config: Annotated[
         Path | None,
         typer.Option(

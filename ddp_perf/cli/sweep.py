@@ -12,6 +12,7 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
+    Budget,
     budget_seconds,
     print_result,
     write_line,
@@ -58,9 +59,7 @@ def sweep(
             metavar="KNOBS.yaml", help="Further names, each with a list of values: NAME: [A, B]."
         ),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "10m",
+    budget: Budget = "10m",
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Suite file of the case. [default: in bench_configs/]"),

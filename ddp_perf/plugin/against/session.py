@@ -6,7 +6,7 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,52 +42,39 @@ class DuelReportWriter:
     Rendering is imported late: it is slow to import, and collection does not need it.
     """
 
-    def __init__(
-        self,
-        directory: Path | None,
-        results: Path | None,
-        *,
-        root: Path,
-        import_paths: Sequence[str],
-    ) -> None:
-        self._directory = directory
-        self._results = results
-        self._root = root
-        self._import_paths = import_paths
+    def __init__(self, setup: Setup) -> None:
+        self._options, self._root = setup.options, setup.root
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # each fails the session
 
-    def write(
-        self, duel: Duel | None, touched: Touched, *, environ: Mapping[str, str] = os.environ
-    ) -> None:
+    def write(self, duel: Duel | None, touched: Touched) -> None:
         """Write the files. An error is appended to ``errors``: it must not end the session.
 
         Without a duel nothing is written, unless the changed files touch no case.
         """
         if duel is None and not touched.left_out:
             return
+        results, directory = self._options.json_path, self._options.report
         try:
-            if self._results is not None and duel is not None:
-                write_duel(self._results, duel)
-                self.lines.append(f"results: {self._results}")
-            if self._directory is not None:
-                self._write_report(self._directory, duel, touched, environ)
+            if results is not None and duel is not None:
+                write_duel(results, duel)
+                self.lines.append(f"results: {results}")
+            if directory is not None:
+                self._write_report(directory, duel, touched)
         except DdpPerfError as error:
             self.errors.append(f"the duel: {error}")
 
-    def _write_report(
-        self, directory: Path, duel: Duel | None, touched: Touched, environ: Mapping[str, str]
-    ) -> None:
+    def _write_report(self, directory: Path, duel: Duel | None, touched: Touched) -> None:
         from ddp_perf.report.directory import write_duel_report
         from ddp_perf.report.duel.report import build_duel
 
-        checkout = Checkout.of_job(self._import_paths, self._root, environ)
+        checkout = Checkout.of_job(self._options.import_paths, self._root, os.environ)
         report = None if duel is None else build_duel(duel)
         if duel is not None:
             write_duel_report(directory, duel, checkout)
         comment = _comment(report, touched)
         write_files(directory, [(_COMMENT, comment.encode("utf-8", "replace"))])
-        lines, errors = tell_github(report, comment, environ, checkout)
+        lines, errors = tell_github(report, comment, os.environ, checkout)
         self.errors += errors
         self.lines += [*lines, f"report: {directory / (report.page if report else _COMMENT)}"]
 
@@ -116,23 +103,19 @@ def _left_out(touched: Touched) -> Iterator[str]:
 # The duel of a pytest session: what it compares, and its one run at the first request.
 
 
-# Runs the duel of the cases; its last argument receives what is finished after each pair.
-Run = Callable[[tuple[Side, Side], Sequence[Case], Callable[[Duel], None]], Duel]
-
-
 class AgainstSession:
     """The duel of the selected cases of one pytest session."""
 
     def __init__(
-        self, against: Against, project: Project, report: DuelReportWriter, *, run: Run
+        self, against: Against, setup: Setup, *, on_sigterm: Callable[[], NoReturn]
     ) -> None:
         self._against = against
-        self._project = project
-        self._run = run
+        self._setup = setup
+        self._on_sigterm = on_sigterm
         self._sides: tuple[Side, Side] | None = None
         self._planned: tuple[Case, ...] = ()
         self._problem: str | None = None
-        self.report = report
+        self.report = DuelReportWriter(setup)
         self.touched = Touched(touched={}, left_out={})
         self.duel: Duel | None = None
         self.command: str | None = None  # the shell command that measures the session again
@@ -144,10 +127,8 @@ class AgainstSession:
         cannot launch, or cannot tell from another one.
         """
         _check(cases)
-        sides = (
-            parse_side(self._against.side, "A", self._project.root),
-            parse_side(".", "B", self._project.root),
-        )
+        root = self._setup.root
+        sides = parse_side(self._against.side, "A", root), parse_side(".", "B", root)
         if self._against.touched_only:
             self.touched = self._find_touched(cases, sides[0])
         self._planned = tuple(case for case in cases if case.key not in self.touched.left_out)
@@ -192,7 +173,9 @@ class AgainstSession:
     def _measure(self) -> None:
         assert self._sides is not None  # `plan` is called before any test
         try:
-            self._note(self._run(self._sides, self._planned, self._note))
+            self._note(
+                run_against(self._setup, self._on_sigterm, self._sides, self._planned, self._note)
+            )
         except DdpPerfError as error:
             self._problem = str(error)
             raise
@@ -203,8 +186,8 @@ class AgainstSession:
     def _find_touched(self, cases: Sequence[Case], a: Side) -> Touched:
         if a.kind != "revision" or a.commit is None:
             raise ConfigError("--ddp-touched: needs a git revision as --ddp-against")
-        sources = sources_of(cases, self._project)
-        return touched_cases(sources, changed_since(self._project.root, a.commit))
+        sources = sources_of(cases, self._setup.project)
+        return touched_cases(sources, changed_since(self._setup.root, a.commit))
 
 
 def _check(cases: Sequence[Case]) -> None:
@@ -228,14 +211,8 @@ _SILENCE_S = 30.0  # then the terminal gets a line
 
 def make_against(setup: Setup, *, on_sigterm: Callable[[], NoReturn]) -> AgainstSession | None:
     """Return the duel of a pytest session, or None without ``--ddp-against``."""
-    options = setup.options
-    if options.against is None:
-        return None
-    report = DuelReportWriter(
-        options.report, options.json_path, root=setup.root, import_paths=options.import_paths
-    )
-    run = functools.partial(run_against, setup, on_sigterm)
-    return AgainstSession(options.against, setup.project, report, run=run)
+    against = setup.options.against
+    return None if against is None else AgainstSession(against, setup, on_sigterm=on_sigterm)
 
 
 def run_against(
