@@ -17,10 +17,10 @@ from typing import get_args
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.case import Tier
-from ddp_perf.duel.touched import merge_base
 from ddp_perf.errors import ConfigError, ExitCode, GpuError, SideError
 from ddp_perf.render.units import parse_duration
 from ddp_perf.system.capacity import tier_of
+from ddp_perf.system.git import merge_base
 from ddp_perf.system.gpu.gpus import find_gpus
 
 OUT = Path("artifacts/pr")

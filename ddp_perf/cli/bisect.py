@@ -13,11 +13,12 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
+    Budget,
     budget_seconds,
     print_result,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, endable, going_on, leased
+from ddp_perf.cli.measuring import AGAIN, checked_environment, endable, going_on, leased
 from ddp_perf.core.case import Case
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.find import CommitSearch
@@ -29,7 +30,6 @@ from ddp_perf.duel.bisect.opening import (
     with_comparisons,
 )
 from ddp_perf.duel.bisect.report import build_bisect
-from ddp_perf.duel.bisect.result import BisectResult
 from ddp_perf.duel.bisect.search import open_commit_log
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.environments.report import build_environments
@@ -44,7 +44,6 @@ from ddp_perf.duel.sides.checkout import cache_shelf
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError, SideError
 from ddp_perf.render.units import counted
-from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
@@ -58,37 +57,20 @@ def bisect_environments(
 
     The exit codes are those of the command: 0 if every culprit is found, 75 if not.
     """
-    check_can_launch()
     root, capacity = Path.cwd(), find_capacity()
     sides = parse_environment(good, "A", root), parse_environment(bad, "B", root)
+    ready_a, ready_b = (prepare_environment(one, root, on_progress=write_line) for one in sides)
     run: EnvironmentRun | None = None
-    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
-        a, b = (
-            stack.enter_context(prepare_environment(side, root, on_progress=write_line))
-            for side in sides
-        )
+    with endable(AGAIN, LaunchError) as ending, ready_a as a, ready_b as b:
         case = _case(a, b, case_id, capacity)
         differences = find_differences(a, b)
         write_line(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
-        # Each probe closes its own launchers.
-        stack.enter_context(leased(capacity, contextlib.ExitStack()))
-        run = EnvironmentRun(
-            a,
-            b,
-            case,
-            differences,
-            logs=cache_shelf("bisect", 0, os.environ).path,
-            machine=f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}",
-        )
-        progress = stack.enter_context(going_on(run.log, budget_s))
-        try:
-            run.run(
-                side_launcher,
-                until=progress.until,
-                on_launch=progress.launched,
-            )
-        except (LaunchError, SideError) as error:
-            ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
+        logs = cache_shelf("bisect", 0, os.environ).path
+        machine = f"{capacity.host.name}, {capacity.accelerator_key(case.tier)}"
+        with leased(capacity, contextlib.ExitStack()):  # each probe closes its own launchers
+            run = EnvironmentRun(a, b, case, differences, logs=logs, machine=machine)
+            with going_on(run.log, budget_s) as progress:
+                run.run(side_launcher, until=progress.until, on_launch=progress.launched)
     if run is None:
         ending.exit(ExitCode.UNDECIDED)
     result = run.result()
@@ -143,9 +125,7 @@ def bisect(
             " in PIP_INDEX_URL, those.",
         ),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "15m",
+    budget: Budget = "15m",
     as_json: AsJson = False,
 ) -> None:
     """Find the commit, or the version, package or variable, that made a case slower, by pairs.
@@ -176,65 +156,48 @@ def bisect(
         raise ConfigError("give --good and --bad for commits, --torch, or --good-env and --bad-env")
     else:
         line = commit_line(Path.cwd(), good, bad)
-    search = _Search(line, case, find_capacity())
-    with endable(AGAIN) as ending:
-        try:
-            search.run(budget_s)
-        except LaunchError as error:
-            ending.note(f"{error}; {AGAIN}", ExitCode.UNDECIDED)
-    if search.result is not None:
-        result = with_comparisons(search.result)
-        print_result(result, [build_bisect(result)], as_json=as_json)
-    found = search.result is not None and search.result.outcome == "found"
-    ending.exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
+    bisect_commits(line, case, budget_s=budget_s, as_json=as_json)
 
 
-class _Search:
-    """One search: its ``result`` is there as soon as its log is open, however it ends."""
-
-    def __init__(self, line: CommitLine, case: str, capacity: Capacity) -> None:
-        self.result: BisectResult | None = None
-        self._line, self._case, self._capacity = line, case, capacity
-
-    def run(self, budget_s: float) -> None:
-        """Search for ``budget_s`` seconds. Raises LaunchError if ranks cannot be started."""
-        opener = functools.partial(
-            open_commit,
-            root=Path.cwd(),
-            case_id=self._case,
-            capacity=self._capacity,
-            on_progress=write_line,
-        )
-        with contextlib.ExitStack() as stack:
-            turns = stack.enter_context(leased(self._capacity, CommitTurns(self._line, opener)))
-            turn = self._ends(turns)
-            tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
-            environment = describe_environment(self._capacity, tier, runtime, Path.cwd())
-            log = open_commit_log(self._line, self._case, environment)
-            progress = stack.enter_context(going_on(log, budget_s))
+def bisect_commits(line: CommitLine, case_id: str, *, budget_s: float, as_json: bool) -> NoReturn:
+    """Find the commit, or the version of torch, that makes the case slower, print it, and exit."""
+    root, capacity = Path.cwd(), find_capacity()
+    opener = functools.partial(
+        open_commit, root=root, case_id=case_id, capacity=capacity, on_progress=write_line
+    )
+    search: CommitSearch | None = None
+    with (
+        endable(AGAIN, LaunchError) as ending,
+        leased(capacity, CommitTurns(line, opener)) as turns,
+    ):
+        turn = _ends(turns, line)
+        environment = checked_environment(turn.launcher, turn.case, capacity)
+        log = open_commit_log(line, case_id, environment)
+        with going_on(log, budget_s) as progress:
             search = CommitSearch(
-                self._line,
+                line,
                 turns,
                 log,
                 on_progress=progress.show,
-                counts=self._line.what == "commit",  # another torch does the same by other calls
+                counts=line.what == "commit",  # another torch does the same by other calls
             )
-            try:
-                search.run(until=progress.until)
-            finally:
-                self.result = search.result()
+            search.run(until=progress.until)
+    if search is None:
+        ending.exit(ExitCode.UNDECIDED)
+    result = with_comparisons(search.result())
+    print_result(result, [build_bisect(result)], as_json=as_json)
+    ending.exit(ExitCode.GREEN if result.outcome == "found" else ExitCode.UNDECIDED)
 
-    def _ends(self, turns: CommitTurns) -> CommitTurn:
-        """Make good and bad ready, before anything is launched, and return good.
 
-        Raises SideError or ConfigError, which names the option.
-        """
-        for option, place in (("--bad", self._line.length), ("--good", 0)):
-            try:
-                turn = turns.turn(place)
-            except (SideError, ConfigError) as error:
-                named = "--torch" if self._line.what == "version" else option
-                raise type(error)(f"{named}: {error}") from None
-        runtime = turn.launcher.runtime(turn.case)
-        check_runtime(turn.case.tier, runtime, self._capacity.machine)
-        return turn
+def _ends(turns: CommitTurns, line: CommitLine) -> CommitTurn:
+    """Make good and bad ready, before anything is launched, and return good.
+
+    Raises SideError or ConfigError, which names the option.
+    """
+    for option, place in (("--bad", line.length), ("--good", 0)):
+        try:
+            turn = turns.turn(place)
+        except (SideError, ConfigError) as error:
+            named = "--torch" if line.what == "version" else option
+            raise type(error)(f"{named}: {error}") from None
+    return turn

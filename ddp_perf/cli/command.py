@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -58,6 +57,7 @@ def _recorded(metric: str) -> str:
 
 RESULTS_HELP = "Written by pytest --ddp-json=FILE; --ddp-report=DIR writes DIR/results.json."
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Budget = Annotated[str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")]
 BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]
@@ -177,26 +177,14 @@ def write_line(line: str) -> None:
 
 
 class BudgetProgress:
-    """A bar on stderr, so that stdout contains only the result. The budget begins at once."""
+    """The part of a time budget that is spent, on a bar. The budget begins at once."""
 
-    def __init__(self, budget_s: float) -> None:
+    def __init__(self, bar: LiveBar, budget_s: float) -> None:
         self.until = time.monotonic() + budget_s
         self._budget_s = budget_s
         self._next_line = 0.0
-        self._bar = LiveBar(sys.stderr)
-
-    def __enter__(self) -> BudgetProgress:
-        self._bar.__enter__()
-        self._bar.show(0, self._budget_s, f"{describe_duration(self._budget_s)} left")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.__exit__(kind, error, traceback)
+        self._bar = bar
+        bar.show(0, budget_s, f"{describe_duration(budget_s)} left")
 
     def launched(self, launches: int) -> None:
         """Show how many launches are done."""
@@ -230,25 +218,13 @@ def describe_progress(duel: Duel) -> str:
 
 
 class LaunchProgress:
-    """A bar on stderr, so that stdout contains only the result."""
+    """The launches of a plan that are done, on a bar."""
 
-    def __init__(self, launches: int) -> None:
+    def __init__(self, bar: LiveBar, launches: int) -> None:
         self._launches = launches
         self._done = 0
-        self._bar = LiveBar(sys.stderr)
-
-    def __enter__(self) -> LaunchProgress:
-        self._bar.__enter__()
-        self._bar.show(0, self._launches, f"launch 1 of {self._launches}")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.__exit__(kind, error, traceback)
+        self._bar = bar
+        bar.show(0, launches, f"launch 1 of {launches}")
 
     def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
         """Show how many launches are done, and the typical step of the newest one."""

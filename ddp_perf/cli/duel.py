@@ -99,7 +99,8 @@ def duel(
     """
     check_can_launch()
     given_s = None if budget is None else budget_seconds(budget)
-    _check_fraction("--tolerance", tolerance, below=1)
+    if not 0 < tolerance < 1:
+        raise ConfigError(f"--tolerance: {tolerance} is not between 0 and 1")
     repeat = _repeated(config or (), tolerance)
     finished = _Finished(report, as_json, repeat)
     try:
@@ -121,11 +122,7 @@ def duel(
             budget_s = default_budget_s(matched) if given_s is None else given_s
             if not case:
                 matched = _chosen(matched, capacity, budget_s)
-            request = DuelRequest(
-                matched=matched,
-                budget_s=budget_s,
-                tolerance=tolerance,
-            )
+            request = DuelRequest(matched=matched, budget_s=budget_s, tolerance=tolerance)
             check_writable(*filter(None, (_RESULTS, report)))
             _run(request, first, second, capacity, finished)
         with endable() as showing:
@@ -136,7 +133,7 @@ def duel(
     except DdpPerfError:
         finished.name_file()
         raise
-    ending.exit(finished.exit_code if ending.code is None else ending.code)
+    ending.exit(finished.exit_code)
 
 
 def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
@@ -158,17 +155,16 @@ def _run(
     finished: _Finished,
 ) -> None:
     """Run the duel. What an interrupt leaves of it is where the same command goes on."""
-    with contextlib.ExitStack() as stack:
-        first, second = stack.enter_context(open_sides(a, b, capacity, on_wait=write_line))
+    with open_sides(a, b, capacity, on_wait=write_line) as (first, second):
         log = open_duel_log(_RESULTS, request, a, b, capacity)
-        progress = stack.enter_context(going_on(log, request.budget_s))
-
-        def note(duel: Duel) -> None:
-            finished.keep(duel)
-            progress.show(describe_progress(duel))
-
         try:
-            finished.keep(run_duel(request, first, second, capacity, on_update=note, log=log))
+            with going_on(log, request.budget_s) as progress:
+
+                def note(duel: Duel) -> None:
+                    finished.keep(duel)
+                    progress.show(describe_progress(duel))
+
+                finished.keep(run_duel(request, first, second, capacity, on_update=note, log=log))
         except BudgetError:
             log.discard()  # another budget is another duel
             raise
@@ -214,21 +210,19 @@ class _Finished:
             if self._report is not None:
                 files += write_duel_report(self._report, self._duel)
         finally:
-            self._show(self._duel, files)
-
-    def _show(self, duel: Duel, files: Sequence[Path]) -> None:
-        written = f"written: {', '.join(map(str, files))}"
-        if self._as_json:
-            typer.echo(duel_json(duel))
-            typer.echo(written, err=True)
-            return
-        typer.echo(written)
-        show([build_duel(duel)])
+            if self._as_json:
+                typer.echo(duel_json(self._duel))
+            typer.echo(f"written: {', '.join(map(str, files))}", err=self._as_json)
+            if not self._as_json:
+                show([build_duel(self._duel)])
 
     @property
     def exit_code(self) -> ExitCode:
-        assert self._duel is not None  # the run has ended
-        return exit_code_of(self._duel)
+        """The exit code of a duel that was not interrupted."""
+        outcome = DuelOutcome.UNDECIDED if self._duel is None else self._duel.outcome
+        if self._duel is not None and (outcome is DuelOutcome.SLOWER or self._duel.broken):
+            return ExitCode.RED
+        return ExitCode.UNDECIDED if outcome is DuelOutcome.UNDECIDED else ExitCode.GREEN
 
 
 def _repeated(config: Sequence[Path], tolerance: float) -> tuple[str, ...]:
@@ -237,15 +231,3 @@ def _repeated(config: Sequence[Path], tolerance: float) -> tuple[str, ...]:
     if tolerance != DEFAULT_TOLERANCE:
         repeated.append(f"--tolerance={tolerance:g}")
     return tuple(repeated)
-
-
-def exit_code_of(duel: Duel) -> ExitCode:
-    """Return the exit code of a duel that was not interrupted."""
-    if duel.outcome is DuelOutcome.SLOWER or duel.broken:
-        return ExitCode.RED
-    return ExitCode.UNDECIDED if duel.outcome is DuelOutcome.UNDECIDED else ExitCode.GREEN
-
-
-def _check_fraction(option: str, value: float, below: float) -> None:
-    if not 0 < value < below:
-        raise ConfigError(f"{option}: {value} is not between 0 and {below:g}")

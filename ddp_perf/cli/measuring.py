@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,21 @@ from typing import NoReturn, TypeVar
 import typer
 
 from ddp_perf.cli.command import BudgetProgress, write_line
-from ddp_perf.errors import ExitCode, ResultsError
+from ddp_perf.config.loading import find_suites
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode, ResultsError
+from ddp_perf.launch.launcher import Launcher
+from ddp_perf.render.tables import LiveBar
 from ddp_perf.render.units import counted
+from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.experiment import Log
 from ddp_perf.session.measure.machine import Closable, open_machine
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.host.termination import sigterm_calls
 
 LauncherT = TypeVar("LauncherT", bound=Closable)
+_CONFIGS = Path("bench_configs")
 AGAIN = "run the same command again to go on"
 
 
@@ -48,11 +56,11 @@ class Ending:
 
 
 @contextlib.contextmanager
-def endable(go_on: str = "") -> Iterator[Ending]:
+def endable(go_on: str = "", *undecided: type[DdpPerfError]) -> Iterator[Ending]:
     """End the block at Ctrl-C, SIGTERM or SIGHUP, and go on behind it with what was measured.
 
     It is the outermost block, so that a second signal ends the command. ``go_on`` is what a user
-    may do then.
+    may do then. The ``undecided`` errors end it likewise.
     """
     ending, then = Ending(), go_on and f"; {go_on}"
     try:
@@ -62,6 +70,8 @@ def endable(go_on: str = "") -> Iterator[Ending]:
         ending.note(f"interrupted{then}", ExitCode.INTERRUPTED)
     except TerminatedError:
         ending.note(f"ended by SIGTERM{then}", ExitCode.TERMINATED)
+    except undecided as error:
+        ending.note(f"{error}{then}", ExitCode.UNDECIDED)
 
 
 def check_writable(*directories: Path) -> None:
@@ -74,9 +84,24 @@ def check_writable(*directories: Path) -> None:
             raise ResultsError(f"{directory}: cannot be written: {error.strerror}") from None
 
 
+def suite_files(config: Path | None) -> list[Path]:
+    """Return the suite file that is named, or those of bench_configs/. Raises ConfigError."""
+    paths = [config] if config is not None else find_suites(_CONFIGS)
+    if not paths:
+        raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
+    return paths
+
+
 def leased(capacity: Capacity, launcher: LauncherT) -> contextlib.AbstractContextManager[LauncherT]:
     """Return the machine with its launcher, which is closed at the end. Raises LeaseError."""
     return open_machine(capacity, launcher, on_wait=write_line)
+
+
+def checked_environment(launcher: Launcher, case: Case, capacity: Capacity) -> Environment:
+    """Return the conditions of launches of the case. Raises LaunchError if torch cannot run it."""
+    runtime = launcher.runtime(case)
+    check_runtime(case.tier, runtime, capacity.machine)
+    return describe_environment(capacity, case.tier, runtime, Path.cwd())
 
 
 @contextlib.contextmanager
@@ -90,5 +115,5 @@ def going_on(log: Log, budget_s: float) -> Iterator[BudgetProgress]:
             write_line(f"goes on after {counted(len(log.entries), 'launch')} of {log.path}")
         elif log.changed:
             write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
-        with BudgetProgress(budget_s) as progress:
-            yield progress
+        with LiveBar(sys.stderr) as bar:  # so that stdout contains only the result
+            yield BudgetProgress(bar, budget_s)

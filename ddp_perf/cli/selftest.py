@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +11,25 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
+    Budget,
     budget_seconds,
     show,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, endable, going_on, leased
-from ddp_perf.config.loading import Overrides, find_suites, load_cases
+from ddp_perf.cli.measuring import (
+    AGAIN,
+    checked_environment,
+    endable,
+    going_on,
+    leased,
+    suite_files,
+)
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import FALSE_ALARM_RATE
-from ddp_perf.errors import ConfigError, ExitCode, ResultsError
+from ddp_perf.errors import ConfigError, ExitCode
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import describe_duration
 from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.selftest.curve import (
@@ -41,16 +46,14 @@ from ddp_perf.selftest.trials import (
     power_curve,
     run_selftest,
 )
-from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.experiment import Log
 from ddp_perf.session.measure.nights import core_of, most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
 from ddp_perf.stats.rule.error_rate import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import write_files
 from ddp_perf.system.host.launch_platform import check_can_launch
 
-_CONFIGS = Path("bench_configs")
 _EXIT_CODES = {
     SelftestOutcome.CAN_GATE: ExitCode.GREEN,
     SelftestOutcome.FALSE_ALARMS: ExitCode.RED,
@@ -60,9 +63,7 @@ _EXIT_CODES = {
 
 
 def selftest(
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "10m",
+    budget: Budget = "10m",
     config: Annotated[
         Path | None,
         typer.Option(
@@ -100,28 +101,22 @@ def selftest(
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
     log: Log | None = None
-    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
-        launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
-        environment = _environment(launcher, request.case, capacity)
+    with endable(AGAIN) as ending, leased(capacity, ForkserverLauncher()) as launcher:
+        environment = checked_environment(launcher, request.case, capacity)
         log = open_launches(output / "launches.jsonl", request.case, environment)
-        progress = stack.enter_context(going_on(log, budget_s))
-        failure = run_selftest(
-            request, log, launcher, until=progress.until, on_launch=progress.launched
-        )
+        with going_on(log, budget_s) as progress:
+            failure = run_selftest(
+                request, log, launcher, until=progress.until, on_launch=progress.launched
+            )
         if failure is not None:
             ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
     if log is None:
         ending.exit(ExitCode.UNDECIDED)
     curve = power_curve(request, log.entries, environment)
     show(selftest_parts(curve))
-    typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
+    written = [log.path, *write_files(output, _files(curve))]
+    typer.echo(f"written: {', '.join(map(str, written))}")
     ending.exit(_EXIT_CODES[curve.conclusion])
-
-
-def _environment(launcher: Launcher, case: Case, capacity: Capacity) -> Environment:
-    runtime = launcher.runtime(case)
-    check_runtime(case.tier, runtime, capacity.machine)
-    return describe_environment(capacity, case.tier, runtime, Path.cwd())
 
 
 def _gated_cases(config: Path | None, capacity: Capacity) -> list[Case]:
@@ -163,9 +158,7 @@ def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # a user's workload is imported from here, as from pytest's root
-    paths = [config] if config else find_suites(_CONFIGS)
-    if not paths:
-        raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
+    paths = suite_files(config)
     cases = [case for case in load_cases(paths, Overrides()) if case.trains]
     if not cases:
         raise ConfigError(f"{paths[0]}: only a step that trains can be slowed; name another suite")
@@ -191,15 +184,10 @@ def _request(cases: Sequence[Case], launches: int | None) -> SelftestRequest:
     )
 
 
-def _write(curve: PowerCurve, output: Path) -> list[Path]:
+def _files(curve: PowerCurve) -> Iterator[tuple[str, bytes]]:
     # Imported here: charts take a third of a second, and most commands draw none.
     from ddp_perf.render.chart import image
     from ddp_perf.selftest.chart import power_chart
 
-    json, plot = output / "selftest.json", output / "selftest.png"
-    try:
-        replace_file(json, selftest_json(curve))
-        replace_file(plot, image(power_chart(curve)))
-    except OSError as error:
-        raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
-    return [json, plot]
+    yield "selftest.json", selftest_json(curve)
+    yield "selftest.png", image(power_chart(curve))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,27 +12,34 @@ import typer
 
 from ddp_perf.cli.command import (
     AsJson,
+    Budget,
     budget_seconds,
     print_result,
     write_line,
 )
-from ddp_perf.cli.measuring import AGAIN, Ending, check_writable, endable, going_on, leased
-from ddp_perf.config.loading import Overrides, find_suites, load_cases, load_suite
+from ddp_perf.cli.measuring import (
+    AGAIN,
+    Ending,
+    check_writable,
+    checked_environment,
+    endable,
+    going_on,
+    leased,
+    suite_files,
+)
+from ddp_perf.config.loading import Overrides, load_cases, load_suite
 from ddp_perf.config.suite import AnySuite
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sweep.halving import SweepResult, SweepRun, open_sweep_log, sweep_result
 from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
-from ddp_perf.errors import ConfigError, ExitCode, ResultsError, nearest_or_all
+from ddp_perf.errors import ConfigError, ExitCode, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.case_text import describe_launch_failure
-from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import write_files
 from ddp_perf.system.host.launch_platform import check_can_launch
-
-_CONFIGS = Path("bench_configs")
 
 
 def sweep(
@@ -51,9 +58,7 @@ def sweep(
             metavar="KNOBS.yaml", help="Further names, each with a list of values: NAME: [A, B]."
         ),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
-    ] = "10m",
+    budget: Budget = "10m",
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Suite file of the case. [default: in bench_configs/]"),
@@ -84,7 +89,7 @@ def sweep(
     check_writable(output)
     result, ending = _measure(settings, capacity, budget_s, output)
     print_result(result, [build_sweep(result)], as_json=as_json)
-    written = _write_result(result, output), _write_plot(result, output)
+    written = write_files(output, _files(result))
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
     judged = result.complete and result.verdict is not None
     ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
@@ -92,9 +97,7 @@ def sweep(
 
 def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
     """Return the case with its suite. Raises ConfigError if no suite, or several, have it."""
-    paths = [config] if config is not None else find_suites(_CONFIGS)
-    if not paths:
-        raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
+    paths = suite_files(config)
     here = (str(Path.cwd()),)
     cases = load_cases(paths, Overrides(), here)
     found = [one for one in cases if one.id == case_id]
@@ -130,51 +133,37 @@ def _measure(
             runtime=runtime,
         )
 
-    with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
-        launcher = stack.enter_context(leased(capacity, ForkserverLauncher()))
-        tier, runtime = settings.base.tier, launcher.runtime(settings.base)
-        check_runtime(tier, runtime, capacity.machine)
-        environment = describe_environment(capacity, tier, runtime, Path.cwd())
+    with endable(AGAIN) as ending, leased(capacity, ForkserverLauncher()) as launcher:
+        environment = checked_environment(launcher, settings.base, capacity)
+        runtime = launcher.runtime(settings.base)
         log = open_sweep_log(output, settings, environment)
-        progress = stack.enter_context(going_on(log, budget_s))
-        paths = (str(Path.cwd()),)
-        run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)
-        failure = run.run(on_launch=progress.launched)
+        with going_on(log, budget_s) as progress:
+            paths = (str(Path.cwd()),)
+            run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)
+            failure = run.run(on_launch=progress.launched)
         if failure is not None:
             ending.note(describe_launch_failure(failure), ExitCode.UNDECIDED)
-        _write_result(result(run), output)
+        write_files(output, [_json(result(run))])
         log.discard()
     if run is None:
         ending.exit(ExitCode.UNDECIDED)
     return result(run), ending
 
 
-def _write_result(result: SweepResult, output: Path) -> Path:
-    """Write the result, which is named by the time at which the sweep began, and return its path.
-
-    Raises ResultsError.
-    """
-    path = _path(result, output, "json")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        replace_file(path, f"{to_json(result)}\n".encode())
-    except OSError as error:
-        raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
-    return path
-
-
-def _write_plot(result: SweepResult, output: Path) -> Path:
+def _files(result: SweepResult) -> Iterator[tuple[str, bytes]]:
+    """Yield the result and its plot."""
     # Imported here: charts take a third of a second, and most commands draw none.
     from ddp_perf.duel.sweep.chart import sweep_chart
     from ddp_perf.render.chart import image
 
-    path = _path(result, output, "png")
-    try:
-        replace_file(path, image(sweep_chart(result)))
-    except OSError as error:
-        raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
-    return path
+    yield _json(result)
+    yield _name(result, "png"), image(sweep_chart(result))
 
 
-def _path(result: SweepResult, output: Path, suffix: str) -> Path:
-    return output / f"{result.began[:19].replace(':', '')}.{suffix}"
+def _json(result: SweepResult) -> tuple[str, bytes]:
+    return _name(result, "json"), f"{to_json(result)}\n".encode()
+
+
+def _name(result: SweepResult, suffix: str) -> str:
+    """Return the name of a file, by the time at which the sweep began."""
+    return f"{result.began[:19].replace(':', '')}.{suffix}"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from ddp_perf.cli.command import (
     show,
     write_line,
 )
-from ddp_perf.cli.measuring import endable, leased
+from ddp_perf.cli.measuring import Ending, endable, leased
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import check_environment, checked_script_suite
 from ddp_perf.config.script_file import (
@@ -40,6 +41,7 @@ from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.render.tables import LiveBar
 from ddp_perf.render.units import counted, parse_duration
 from ddp_perf.report.case_text import describe_launch_failure, script_facts
 from ddp_perf.report.commands.unjudged import unjudged_parts
@@ -222,12 +224,13 @@ def try_script(
             [str(root)],
         )
         cases = _runnable_cases(msgspec.structs.replace(suite, launches=launches), capacity)
-        result = _measure(cases, launcher, capacity, root)
-    _show(result, suite, as_json=as_json)
+        result, ending = _measure(cases, launcher, capacity, root)
+    _show(result, suite, ending, as_json=as_json)
     if not as_json:
         typer.echo()
         show(_samples_notes(suite, samples, result))
     _propose(context, suite, write, as_json=as_json)
+    ending.exit(ExitCode.GREEN)
 
 
 def _propose(
@@ -321,23 +324,27 @@ def _runnable_cases(suite: ScriptSuite, capacity: Capacity) -> list[Case]:
 
 def _measure(
     cases: Sequence[Case], launcher: Launcher, capacity: Capacity, root: Path
-) -> SuiteResult:
-    """Measure the cases on the leased machine, with progress on stderr."""
+) -> tuple[SuiteResult, Ending]:
+    """Measure the cases on the leased machine, with progress on stderr.
+
+    An interrupt ends the command, unless all are measured: then it only sets the exit code.
+    """
     total = sum(case.schedule.launches for case in cases)
     result: SuiteResult | None = None
     with (
         endable() as ending,
         leased(capacity, launcher),
-        LaunchProgress(total) as progress,
+        LiveBar(sys.stderr) as bar,
     ):
+        progress = LaunchProgress(bar, total)
         write_line(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
         result = measure_unjudged(cases, launcher, capacity, root=root, on_launch=progress.launched)
-    if result is None or ending.code is not None:
+    if result is None:
         ending.exit(ExitCode.UNDECIDED)
-    return result
+    return result, ending
 
 
-def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
+def _show(result: SuiteResult, suite: ScriptSuite, ending: Ending, *, as_json: bool) -> None:
     """Show what was measured. Raises Exit with the failure of a launch, if there is one."""
     failures = [one for each in result.measurements.values() for one in each.failures]
     if as_json:
@@ -346,7 +353,7 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
         show(unjudged_parts(result))
     for failure in failures:
         write_line(_failure_text(failure, suite))
-        raise typer.Exit(ExitCode.UNDECIDED)
+        ending.exit(ExitCode.UNDECIDED)
 
 
 def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:

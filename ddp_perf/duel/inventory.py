@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from packaging.utils import canonicalize_name
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.duel.sides.virtual_environment import output_of
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import SideError
@@ -140,11 +140,14 @@ def conditions_of_sides(
         if side.command is None:
             inventory = read_inventory(side.interpreter, side.environ)
             conditions[f"packages {of_it}"] = _of_packages(inventory)
-        variables = training_variables(cases[0].tier, side.environ) | side.variables
-        conditions[f"variables {of_it}"] = " ".join(
-            f"{k}={v}" for k, v in sorted(variables.items())
-        )
+        variables = sorted(variables_of(side, cases[0].tier).items())
+        conditions[f"variables {of_it}"] = " ".join(f"{k}={v}" for k, v in variables)
     return conditions
+
+
+def variables_of(side: PreparedSide, tier: Tier) -> dict[str, str]:
+    """Return the variables that change training, and all that the side itself sets."""
+    return {**training_variables(tier, side.environ), **side.variables}
 
 
 def digest_of_sources(root: Path) -> str:

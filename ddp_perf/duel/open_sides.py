@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
 from msgspec.structs import replace
 
-from ddp_perf.core.case import Scalar, Tier
+from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.work import CountRequest, Site, StepWork
-from ddp_perf.duel.inventory import read_inventory
+from ddp_perf.duel.inventory import read_inventory, variables_of
 from ddp_perf.duel.values import CaseDuel, PreparedSide, SideCase, SideConditions, SideName
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.command import CommandLauncher
@@ -22,7 +21,6 @@ from ddp_perf.render.units import change_text
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.variables import training_variables
 from ddp_perf.work.changes import work_changes
 from ddp_perf.work.session import count_case, option_changes
 from ddp_perf.work.values import WorkChange, edited_lines
@@ -109,16 +107,9 @@ def side_conditions(
     environment = describe_environment(capacity, case.tier, runtime, side.prepared.root)
     return SideConditions(
         runtime=runtime,
-        environment=msgspec.structs.replace(
-            environment, variables=_variables(side.prepared, case.tier)
-        ),
+        environment=replace(environment, variables=variables_of(side.prepared, case.tier)),
         packages=_packages(side.prepared),
     )
-
-
-def _variables(side: PreparedSide, tier: Tier) -> dict[str, str]:
-    """Return the variables that change training, and all that the side itself sets."""
-    return {**training_variables(tier, side.environ), **side.variables}
 
 
 def _packages(side: PreparedSide) -> dict[str, str]:

@@ -6,11 +6,7 @@ import ast
 import contextlib
 import fnmatch
 import importlib.util
-import os
-import shutil
-import subprocess
 import sysconfig
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -21,9 +17,9 @@ from ddp_perf.config.loading import find_suites, suite_file
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import BY_OPTIMIZER, PACKAGES, ScriptRun
-from ddp_perf.errors import ConfigError, SideError
+from ddp_perf.errors import ConfigError
 from ddp_perf.launch.rank_packages import RANK_PACKAGES
-from ddp_perf.system.git import of_directory
+from ddp_perf.system.git import repository_root
 from ddp_perf.system.packages import versions_behind
 
 # The files of a project that a module or script may import, found without running it.
@@ -49,11 +45,9 @@ def imported_files(module: str, import_paths: Sequence[str], repository: Path) -
     Each import counts, also one in a function or after ``try``. ``import_paths`` is where ranks
     search first; every one of them is searched, so that a file that hides another one counts.
     """
-    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    finder = _Finder(import_paths, repository)
     finder.need(module)
-    if not finder.parsed:
-        finder.unknown = finder.unknown or f"{module} is not a source file of the project"
-    return finder.found()
+    return finder.found(module)
 
 
 def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Path) -> Imported:
@@ -62,7 +56,7 @@ def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Pat
     As in a rank, a file is searched in ``import_paths``, and what it imports in its own folder
     first. See ``imported_files``.
     """
-    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    finder = _Finder(import_paths, repository)
     if run.is_module:
         finder.need(run.script)
         finder.need(f"{run.script}.__main__")
@@ -70,25 +64,27 @@ def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Pat
         finder.run([Path(path) / run.script for path in import_paths])
     if run.steps_by != BY_OPTIMIZER:
         finder.need(run.steps_by.partition(":")[0])
-    if not finder.parsed:
-        finder.unknown = finder.unknown or f"{run.script} is not a source file of the project"
-    return finder.found()
+    return finder.found(run.script)
 
 
 class _Finder:
-    def __init__(self, import_paths: Sequence[Path], repository: Path) -> None:
-        self._repository = repository
-        self._roots = [path for path in import_paths if self._is_own(path)]
+    def __init__(self, import_paths: Sequence[str], repository: Path) -> None:
+        self._repository = repository.resolve()
+        paths = [Path(path).resolve() for path in import_paths]
+        self._roots = [path for path in paths if self._is_own(path)]
         self._needed: set[str] = set()
-        self.parsed: set[Path] = set()
-        self.files: set[Path] = set()
-        self.unknown: str | None = None
+        self._parsed: set[Path] = set()
+        self._files: set[Path] = set()
+        self._unknown: str | None = None
         self._external: set[str] = set()
 
-    def found(self) -> Imported:
+    def found(self, what: str) -> Imported:
+        """Return what following ``what``, a module or a script, has found."""
+        if not self._parsed:
+            self._unknown = self._unknown or f"{what} is not a source file of the project"
         return Imported(
-            files=frozenset(self.files),
-            unknown=self.unknown,
+            files=frozenset(self._files),
+            unknown=self._unknown,
             external=frozenset(self._external),
         )
 
@@ -97,7 +93,7 @@ class _Finder:
         found = next((place.resolve() for place in places if place.is_file()), None)
         if found is None or not self._is_own(found):
             return
-        self.files.add(found)
+        self._files.add(found)
         self._roots.insert(0, found.parent)
         self._parse(found)
 
@@ -148,16 +144,16 @@ class _Finder:
         if not place.is_relative_to(self._repository):
             return False
         candidates = (place.with_name(f"{place.name}.py"), place / "__init__.py")
-        self.files |= {*candidates}
+        self._files |= {*candidates}
         found = [file for file in candidates if file.is_file()]
         for file in found:
             self._parse(file)
         return bool(found) or place.is_dir()
 
     def _parse(self, file: Path) -> None:
-        if file in self.parsed:
+        if file in self._parsed:
             return
-        self.parsed.add(file)
+        self._parsed.add(file)
         try:
             tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError):
@@ -212,10 +208,10 @@ class _Finder:
                 self._leave_open(file, node, "imports a module whose name is computed")
 
     def _leave_open(self, file: Path, node: ast.expr | None, what: str) -> None:
-        if self.unknown is None:
+        if self._unknown is None:
             place = file.relative_to(self._repository).as_posix()
             line = "" if node is None else f":{node.lineno}"
-            self.unknown = f"{place}{line} {what}"
+            self._unknown = f"{place}{line} {what}"
 
 
 def _is_search_path(node: ast.Attribute) -> bool:
@@ -370,14 +366,13 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     import_paths: tuple[str, ...]
 
 
-def sources_of(
-    cases: Sequence[Case], suites: Sequence[Path], import_paths: Sequence[str], repository: Path
-) -> dict[tuple[str, str], CaseSources]:
-    """Return the sources of each case by its key. ``suites`` are the files that have the cases."""
-    root = repository.resolve()
-    files = {case.suite: suite_file(case.suite, suites) for case in cases}
-    others = [file for folder in {path.parent for path in suites} for file in _suites_in(folder)]
-    imported = imported_by(cases, import_paths, root)
+def sources_of(cases: Sequence[Case], project: Project) -> dict[tuple[str, str], CaseSources]:
+    """Return the sources of each case by its key. Raises SideError without a repository."""
+    root = repository_root(project.root).resolve()
+    files = {case.suite: suite_file(case.suite, project.suites) for case in cases}
+    folders = {path.parent for path in project.suites}
+    others = [file for folder in folders for file in _suites_in(folder)]
+    imported = imported_by(cases, project.import_paths, root)
     return {
         case.key: CaseSources(
             suite="" if (suite := files[case.suite]) is None else _from(root, suite),
@@ -385,7 +380,7 @@ def sources_of(
             workload=case.workload,
             is_script=case.script is not None,
             imported=frozenset(_from(root, file) for file in imported[case.suite].files),
-            named=frozenset(_from(root, file) for file in _named(case.script, import_paths)),
+            named=frozenset(_from(root, file) for file in _named(case.script, project)),
             unknown=imported[case.suite].unknown,
         )
         for case in cases
@@ -430,71 +425,14 @@ def packages_of(
     return versions_behind({*RANK_PACKAGES, "numpy", *models}.union(*own))
 
 
-def _named(run: ScriptRun | None, import_paths: Sequence[str]) -> Iterator[Path]:
+def _named(run: ScriptRun | None, project: Project) -> Iterator[Path]:
     """Yield the places that the arguments of a script may name, as ``a`` and ``--config=a`` do."""
     for text in () if run is None else run.args:
         for part in {text, text.partition("=")[2]} - {""}:
-            yield from (Path(path) / part for path in import_paths[:1])
+            yield from (Path(path) / part for path in project.import_paths[:1])
 
 
 def _from(repository: Path, file: Path) -> str:
     file = file.resolve()
     inside = file.is_relative_to(repository)
     return (file.relative_to(repository) if inside else file).as_posix()
-
-
-# The files of a git repository that differ between a commit and the tree as it is.
-
-
-def repository_root(directory: Path) -> Path:
-    """Return the root of the repository that contains the directory. Raises SideError."""
-    return Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
-
-
-def merge_base(directory: Path, revision: str) -> str:
-    """Return the commit from which HEAD and ``revision`` went apart. Raises SideError."""
-    try:
-        return _git(directory, "merge-base", f"{revision}^{{commit}}", "HEAD").strip()
-    except SideError as error:
-        raise SideError(
-            f"{revision} and HEAD have no common commit here; check the name, or fetch the whole"
-            f" history, as with fetch-depth: 0 ({error})"
-        ) from None
-
-
-def changed_files(directory: Path, commit: str) -> tuple[str, ...]:
-    """Return the files that differ between the commit and the tree, from the root on, sorted.
-
-    Uncommitted and untracked files count, ignored ones do not. Both names of a renamed file are
-    there. Nothing in the repository is written. Raises SideError.
-    """
-    root = repository_root(directory)
-    index = root / _git(root, "rev-parse", "--git-path", "index").removesuffix("\n")
-    with tempfile.TemporaryDirectory() as temporary:
-        own = Path(temporary) / "index"  # `git diff` writes it: it must not be the user's
-        if index.exists():
-            shutil.copy2(index, own)  # with its time: files that are not older are read again
-        environ = {"GIT_INDEX_FILE": str(own)}
-        differ = _git(
-            root, "diff", "--name-only", "--no-renames", "-z", commit, "--", environ=environ
-        )
-        new = _git(root, "ls-files", "--others", "--exclude-standard", "-z", environ=environ)
-    return tuple(sorted({*differ.split("\0"), *new.split("\0")} - {""}))
-
-
-def _git(directory: Path, *words: str, environ: Mapping[str, str] | None = None) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(directory), *words],
-            env={**of_directory(os.environ), "LC_ALL": "C", **(environ or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-        )
-    except FileNotFoundError:
-        raise SideError("there is no program git") from None
-    if done.returncode != 0:
-        problem = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-        raise SideError(f"git {words[0]}: {problem}")
-    return done.stdout

@@ -16,7 +16,7 @@ from ddp_perf.core.verdict import DuelOutcome, Explanation, PairedVerdict
 from ddp_perf.core.work import Site
 from ddp_perf.errors import ResultsError
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.system.files import VersionedJson, replace_file
+from ddp_perf.system.files import VersionedJson, write_files
 from ddp_perf.work.values import WorkChange
 
 # The values of a duel: its sides, its pairs of launches, and what was found.
@@ -230,11 +230,7 @@ _FORMAT = VersionedJson(
 
 def write_duel(path: Path, duel: Duel) -> None:
     """Replace ``path`` by this duel. Raises ResultsError, which names the file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(DuelFile(duel=duel)))
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+    write_files(path.parent, [(path.name, msgspec.json.encode(DuelFile(duel=duel)))])
 
 
 def read_duel(path: Path) -> Duel:

@@ -29,13 +29,13 @@ from ddp_perf.report.files.exporters import (
     prometheus_text,
     summary_csv,
     techniques_csv,
-    write_files,
 )
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import ReportSummary, by_suite, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.work_rows import WorkReport, build_work, work_report
+from ddp_perf.system.files import write_files
 from ddp_perf.work.values import CountedCase
 
 # ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
@@ -122,8 +122,7 @@ def _write(
     }
     encoded = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
     files = {report.page: report_page(report), **encoded}
-    write_files(directory, files.items())
-    return [directory / name for name in files]
+    return write_files(directory, files.items())
 
 
 def work_report_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ddp_perf.core.baseline import CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.duel.run import FIRST_LOOK, MARGIN
-from ddp_perf.duel.touched import Project, repository_root, sources_of, touched_cases
+from ddp_perf.duel.touched import Project, sources_of, touched_cases
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.render.units import change_text, field_changes
 from ddp_perf.session.gate.comparability import changes
@@ -181,15 +181,14 @@ def _edits(case: Case, before: CodeState, now: CodeState | None, project: Projec
         files = changed_between(project.root, before, now)
         if not files:
             return _Edits(())
-        top = repository_root(project.root)
-        sources = sources_of([case], project.suites, project.import_paths, top)
+        sources = sources_of([case], project)
         reason = touched_cases(sources, files).touched.get(case.key)
         if reason is None:
             return _Edits(())
         own = {*sources[case.key].imported, sources[case.key].suite}
         read = [file for file in files if file in own]
         lines = changed_lines(project.root, before, now, read) if read else ()
-    except (CodeStateError, DdpPerfError):
+    except DdpPerfError:
         return _Edits()
     return _Edits((printable(reason),), lines)
 

@@ -7,13 +7,13 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.errors import DdpPerfError, ResultsError
 
 # One reader for all JSON files that state a ``schema_version``.
 
@@ -127,6 +127,24 @@ def replace_file(path: Path, data: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> list[Path]:
+    """Replace each file of the directory, which is made if it is missing, and return their paths.
+
+    A file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file, if
+    one cannot be written.
+    """
+    path, written = directory, list[Path]()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in files:
+            path = directory / name
+            replace_file(path, data)
+            written.append(path)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+    return written
 
 
 def _write(descriptor: int, data: bytes) -> None:

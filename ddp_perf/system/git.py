@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ddp_perf.errors import SideError
 from ddp_perf.render.units import counted
 
 # Questions to git, which change nothing in the repository, not even its index.
@@ -128,8 +129,8 @@ class CodeState(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class CodeStateError(Exception):
-    """A state that git does not have, or cannot put together again."""
+class CodeStateError(SideError):
+    """A state or a repository that git does not have, or cannot put together again."""
 
 
 def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeState | str:
@@ -138,7 +139,7 @@ def read_code_state(directory: Path, leave_out: Sequence[Path] = ()) -> CodeStat
     Ignored files do not count, nor what lies in ``leave_out``: files that sessions write.
     """
     try:
-        top = Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
+        top = repository_root(directory)
         commit = _git(top, "rev-parse", "--verify", "HEAD^{commit}").strip()
     except CodeStateError as error:
         if any(text in str(error) for text in _NO_COMMIT):
@@ -158,7 +159,7 @@ def changed_between(directory: Path, before: CodeState, after: CodeState) -> tup
     """
     if before.tree is not None and before.tree == after.tree:
         return ()
-    with _scratch(_top(directory), with_index=False) as git:
+    with _scratch(repository_root(directory), with_index=False) as git:
         trees = [_put_together(git, state) for state in (before, after)]
         names = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
     return tuple(sorted({*names.split("\0")} - {""}))
@@ -171,7 +172,7 @@ def changed_lines(
 
     Where lines were only removed, the place is named. Raises CodeStateError as above.
     """
-    with _scratch(_top(directory), with_index=False) as git:
+    with _scratch(repository_root(directory), with_index=False) as git:
         trees = [_put_together(git, state) for state in (before, after)]
         compare = ("--literal-pathspecs", "diff-tree", "-r", "-p", "-U0", "--no-renames", *trees)
         # One by one: git quotes names in a patch.
@@ -197,6 +198,35 @@ def _lines_of(file: str, patch: str) -> Iterator[str]:
 def printable(text: str) -> str:
     """Return a text that can be written as UTF-8: bytes that are none are replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def repository_root(directory: Path) -> Path:
+    """Return the root of the repository that contains the directory. Raises CodeStateError."""
+    return Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
+
+
+def merge_base(directory: Path, revision: str) -> str:
+    """Return the commit from which HEAD and ``revision`` went apart. Raises CodeStateError."""
+    try:
+        return _git(directory, "merge-base", f"{revision}^{{commit}}", "HEAD").strip()
+    except CodeStateError as error:
+        raise CodeStateError(
+            f"{revision} and HEAD have no common commit here; check the name, or fetch the whole"
+            f" history, as with fetch-depth: 0 ({error})"
+        ) from None
+
+
+def changed_since(directory: Path, commit: str) -> tuple[str, ...]:
+    """Return the files that differ between the commit and the tree, from the root on, sorted.
+
+    Uncommitted and untracked files count, ignored ones do not. Both names of a renamed file are
+    there. Raises CodeStateError.
+    """
+    # `git diff` writes the index, so this is not the user's.
+    with _scratch(repository_root(directory), with_index=True) as git:
+        differ = git("diff", "--name-only", "--no-renames", "-z", commit, "--")
+        new = git("ls-files", "--others", "--exclude-standard", "-z")
+    return tuple(sorted({*differ.split("\0"), *new.split("\0")} - {""}))
 
 
 def has_commit(directory: Path, commit: str) -> bool:
@@ -315,10 +345,6 @@ def _put_together(git: _Git, state: CodeState) -> str:
     if tree != state.tree:
         raise CodeStateError(f"what the tree had beyond {state.commit[:12]} was not kept")
     return tree
-
-
-def _top(directory: Path) -> Path:
-    return Path(_git(directory, "rev-parse", "--show-toplevel").removesuffix("\n"))
 
 
 def _git(directory: Path, *words: str) -> str:

@@ -7,7 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.duel.sides.checkout import Repository, find_repository, resolve_commit
+from ddp_perf.duel.sides.checkout import (
+    Repository,
+    answer_of_git,
+    find_repository,
+    resolve_commit,
+)
 from ddp_perf.errors import SideError
 from ddp_perf.system.git import ask_git
 
@@ -62,7 +67,9 @@ def commit_line(directory: Path, good: str, bad: str) -> CommitLine:
         raise SideError(f"--good and --bad are the same commit {first[:12]}; give two that differ")
     if not _is_ancestor(repository, first, last):
         raise SideError(_unrelated(repository, first, last))
-    after = set(_answer(repository.top, "rev-list", "--ancestry-path", f"{first}..{last}").split())
+    after = set(
+        answer_of_git(repository.top, "rev-list", "--ancestry-path", f"{first}..{last}").split()
+    )
     line = _log(repository, "--first-parent", "--reverse", f"{first}..{last}")
     return CommitLine(
         repository=str(repository.top),
@@ -77,7 +84,7 @@ def files_of_commit(line: CommitLine, place: int) -> list[str]:
     """Return the files that the commit changed since the one before it on the line."""
     pair = (commit.hash for commit in line.commits[place - 1 : place + 1])
     options = ("-r", "-z", "--no-renames", "--name-only")
-    names = _answer(Path(line.repository), "diff-tree", *options, *pair)
+    names = answer_of_git(Path(line.repository), "diff-tree", *options, *pair)
     return [name for name in names.split("\0") if name]
 
 
@@ -105,7 +112,7 @@ def _unrelated(repository: Repository, first: str, last: str) -> str:
 
 
 def _log(repository: Repository, *what: str) -> tuple[Commit, ...]:
-    found = _answer(repository.top, "log", "-z", f"--format={_FIELDS}", *what)
+    found = answer_of_git(repository.top, "log", "-z", f"--format={_FIELDS}", *what)
     # A name may be in another encoding than UTF-8, which no report can show.
     text = found.encode("utf-8", "replace").decode("utf-8")
     rows = (row.split("\x1f", 4) for row in text.split("\0") if row)
@@ -119,10 +126,3 @@ def _log(repository: Repository, *what: str) -> tuple[Commit, ...]:
         )
         for row in rows
     )
-
-
-def _answer(directory: Path, *arguments: str) -> str:
-    done = ask_git(directory, *arguments)
-    if done.returncode != 0:
-        raise SideError(f"git {arguments[0]} failed: {done.stderr.strip()}")
-    return done.stdout

@@ -27,7 +27,7 @@ from ddp_perf.duel.sides.virtual_environment import (
     parse_requirements,
     run_interpreter,
 )
-from ddp_perf.duel.touched import CaseSources, repository_root, sources_of, touched_cases
+from ddp_perf.duel.touched import CaseSources, Project, sources_of, touched_cases
 from ddp_perf.errors import ConfigError, SideError, nearest_or_all
 from ddp_perf.system.capacity import Capacity
 
@@ -259,5 +259,6 @@ def innocent_places(line: CommitLine, good: CommitTurn, bad: CommitTurn) -> froz
 
 
 def _sources(turn: CommitTurn) -> CaseSources:
-    repository = repository_root(turn.suites[0].parent)
-    return sources_of([turn.case], turn.suites, turn.import_paths, repository)[turn.case.key]
+    root = turn.suites[0].parent
+    project = Project(root=root, suites=turn.suites, import_paths=turn.import_paths)
+    return sources_of([turn.case], project)[turn.case.key]

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.duel.inventory import Distribution, Inventory
+from ddp_perf.duel.sides.virtual_environment import requirements_in
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import SideError
 
@@ -157,17 +158,11 @@ def _requirements(
     distribution: Distribution | None, python: str
 ) -> Iterator[tuple[str, Requirement]]:
     environment = {
-        "extra": "",
         "python_full_version": python,
         "python_version": ".".join(python.split(".")[:2]),
     }
-    for text in distribution.requires if distribution is not None else ():
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:  # of an old packaging tool: pip ignores it, too
-            continue
-        if requirement.marker is None or requirement.marker.evaluate(environment):
-            yield str(canonicalize_name(requirement.name)), requirement
+    for one in requirements_in(distribution.requires if distribution else (), environment):
+        yield str(canonicalize_name(one.name)), one
 
 
 def _satisfied(requirement: Requirement, distribution: Distribution | None) -> bool:

@@ -18,7 +18,7 @@ from ddp_perf.core.metric import CPU_TIME, STEP_TIME
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.duel.environments.factors import Factor, hybrid_case, make_hybrid, taken_along
 from ddp_perf.duel.values import PreparedSide
-from ddp_perf.errors import SideError
+from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.measure.experiment import Arm, Block, History, next_block, pairs_of
 from ddp_perf.stats.pairs import PairedPlan, choose_yardstick, judge_pairs
@@ -181,7 +181,7 @@ class Probes:
 class Probing:
     """The policy of a search: the next pair of environment A with some factors and with more.
 
-    Close it: it keeps the launchers of the newest pair. Raises SideError if A fails.
+    Close it: it keeps the launchers of the newest pair. Raises LaunchError if A fails.
     """
 
     def __init__(
@@ -226,9 +226,9 @@ class Probing:
         return Block(next_block(history), tuple(map(self._arm, sides)), _PROBING)
 
     def _check_base(self, probes: Probes, arm: str) -> None:
-        """Raise SideError if A, with what is known to be slow, failed: nothing is beside it."""
+        """Raise LaunchError if A, with what is known to be slow, failed: nothing is beside it."""
         if (why := probes.failure(arm)) is not None:
-            raise SideError(f"A: {self._case.id}: {why}")
+            raise LaunchError(f"A: {self._case.id}: {why}")
 
     def _arm(self, factors: Sequence[Factor]) -> Arm:
         name = arm_of(factors)

@@ -139,7 +139,7 @@ class EnvironmentRun:
         """Launch pairs until every culprit is found, or ``time.monotonic()`` is ``until``.
 
         ``on_launch`` receives the number of finished launches. Raises LaunchError if ranks cannot
-        be started, SideError if environment A fails, ResultsError if the log cannot be written.
+        be started or environment A fails, ResultsError if the log cannot be written.
         """
         with contextlib.ExitStack() as stack:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddp-perf-hybrid-"))

@@ -196,11 +196,10 @@ def find_repository(root: Path) -> Repository:
     """Return the repository that the directory is in. Raises SideError."""
     _check_version(root)
     formats = ("--show-toplevel", "--git-path", "objects", "--show-object-format")
-    lines = _answer(root, "rev-parse", *formats).splitlines()
-    top, objects, object_format = lines
+    top, objects, object_format = answer_of_git(root, "rev-parse", *formats).splitlines()
     return Repository(
         top=Path(top),
-        prefix=_answer(root, "rev-parse", "--show-prefix").strip("\n/"),
+        prefix=answer_of_git(root, "rev-parse", "--show-prefix").strip("\n/"),
         objects=(root / objects).resolve(),
         object_format=object_format,
     )
@@ -208,7 +207,7 @@ def find_repository(root: Path) -> Repository:
 
 def _check_version(root: Path) -> None:
     """Raise SideError for a git that would run the user's hooks and filters in a checkout."""
-    shown = _answer(root, "version").split()[2]  # "git version 2.39.5 (Apple Git-154)"
+    shown = answer_of_git(root, "version").split()[2]  # "git version 2.39.5 (Apple Git-154)"
     if tuple(map(int, shown.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise SideError(f"git {shown}: a revision as a side needs git {oldest} or later; update it")
@@ -227,12 +226,12 @@ def resolve_commit(repository: Repository, revision: str) -> str:
         raise SideError(
             f"{revision}: a {kind} of git, not a commit; name a commit, by branch, tag or hash"
         )
-    if _answer(repository.top, "rev-parse", "--is-shallow-repository").strip() == "true":
+    if answer_of_git(repository.top, "rev-parse", "--is-shallow-repository").strip() == "true":
         raise SideError(
             f"{revision}: not in {repository.top}, a shallow clone: fetch it with"
             " `git fetch --unshallow` (in CI: fetch-depth: 0)"
         )
-    references = _answer(
+    references = answer_of_git(
         repository.top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags",
         "refs/remotes",
     )  # fmt: skip
@@ -250,7 +249,7 @@ def full_name(repository: Repository, revision: str) -> str:
 
 def check_files(repository: Repository, commit: str, label: str) -> None:
     """Raise SideError if the commit cannot be checked out with all its files."""
-    tree = _answer(repository.top, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    tree = answer_of_git(repository.top, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     submodules = [entry.partition("\t")[2] for entry in tree if entry.startswith("160000 ")]
     if submodules:
         raise SideError(
@@ -262,8 +261,8 @@ def check_files(repository: Repository, commit: str, label: str) -> None:
         raise SideError(f"{label}: has no directory {repository.prefix}; run in one that it has")
 
 
-def _answer(directory: Path, *arguments: str) -> str:
-    """Return what git writes. Raises SideError."""
+def answer_of_git(directory: Path, *arguments: str) -> str:
+    """Return what git writes. Raises SideError, which names the remedy."""
     try:
         done = ask_git(directory, *arguments)
     except OSError as error:
@@ -287,6 +286,13 @@ def _answer(directory: Path, *arguments: str) -> str:
 
 _Files = dict[str, str]  # the digest of each file, by its path
 _FILES = Path(".git", "ddp_perf_files.json")
+_WITHOUT_SETTINGS = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "LC_ALL": "C",
+}
 _MOST = 64  # checkouts that stay in the cache: a bisect returns to its commits
 
 
@@ -331,20 +337,16 @@ def _check_out(commit: str, repository: Repository, directory: Path) -> None:
     information = directory / ".git" / "objects" / "info"
     information.mkdir(exist_ok=True)
     (information / "alternates").write_text(f"{repository.objects}\n", encoding="utf-8")
-    done = _git(directory, "checkout", "--quiet", "--detach", commit)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["git checkout failed"]
+    if problem := _git(directory, "checkout", "--quiet", "--detach", commit):
         raise SideError(
-            f"{commit[:12]}: cannot be checked out: {lines[-1]}; in a partial clone fetch its files"
+            f"{commit[:12]}: cannot be checked out: {problem}; in a partial clone fetch its files"
             " with `git fetch --refetch --filter=blob:limit=1t`"
         )
 
 
 def _apply(patch: str, directory: Path) -> None:
-    done = _git(directory, "apply", "--whitespace=nowarn", os.path.abspath(patch))
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["git apply failed"]
-        raise SideError(f"{patch}: does not fit its commit: {lines[-1]}")
+    if problem := _git(directory, "apply", "--whitespace=nowarn", os.path.abspath(patch)):
+        raise SideError(f"{patch}: does not fit its commit: {problem}")
 
 
 def _is_unchanged(directory: Path) -> bool:
@@ -386,30 +388,21 @@ def _has_filters(directory: Path) -> bool:
     return attributes.is_file() and b"filter=" in attributes.read_bytes()
 
 
-def _git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in the cache without the user's settings: no hook, filter or monitor is run."""
-    return subprocess.run(
+def _git(directory: Path, *arguments: str) -> str | None:
+    """Run git in the cache without the user's settings: no hook, filter or monitor is run.
+
+    Return the last line of its error, or None.
+    """
+    settings = ("GIT_CONFIG", "GIT_TEMPLATE_DIR", "GIT_ATTR_SOURCE")
+    others = {n: v for n, v in of_directory(os.environ).items() if not n.startswith(settings)}
+    done = subprocess.run(
         ["git", "-c", "core.hooksPath=/dev/null", "-C", str(directory), *arguments],
-        env=_without_settings(os.environ),
+        env={**others, **_WITHOUT_SETTINGS},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
     )
-
-
-def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    settings = ("GIT_CONFIG", "GIT_TEMPLATE_DIR", "GIT_ATTR_SOURCE")
-    kept_variables = {
-        name: value
-        for name, value in of_directory(environ).items()
-        if not name.startswith(settings)
-    }
-    return {
-        **kept_variables,
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "LC_ALL": "C",
-    }
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"git {arguments[0]} failed"])[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import sys
@@ -87,47 +86,32 @@ def prepare(
     ``on_progress`` receives a line for people now and then. Raises SideError.
     """
     root = root.resolve()
-    rest = side.spec.partition(":")[2].strip()
-    in_tree = functools.partial(_in_tree, side, root, import_paths)
     if side.kind == "revision":
         with _revision(side, root, import_paths, on_progress) as prepared:
             yield prepared
-    elif side.kind == "packages":
-        with installed(parse_requirements(side.spec), on_progress) as interpreter:
+        return
+    rest = side.spec.partition(":")[2].strip()
+    interpreter, variables = sys.executable, dict[str, str]()
+    with contextlib.ExitStack() as kept:
+        if side.kind == "packages":
+            environment = installed(parse_requirements(side.spec), on_progress)
+            interpreter = kept.enter_context(environment)
+        elif side.kind == "python":
+            interpreter = parse_interpreter(rest)
+        elif side.kind == "env":
+            variables = parse_variables(rest)
+        if side.kind in ("packages", "python"):
             check_interpreter(interpreter, os.environ)
-            yield in_tree(interpreter=interpreter)
-    elif side.kind == "python":
-        interpreter = parse_interpreter(rest)
-        check_interpreter(interpreter, os.environ)
-        yield in_tree(interpreter=interpreter)
-    elif side.kind == "env":
-        yield in_tree(variables=parse_variables(rest))
-    elif side.kind == "command":
-        yield in_tree(command=rest)
-    else:
-        yield in_tree()
-
-
-def _in_tree(
-    side: Side,
-    root: Path,
-    import_paths: Sequence[str],
-    *,
-    interpreter: str = sys.executable,
-    variables: dict[str, str] | None = None,
-    command: str | None = None,
-) -> PreparedSide:
-    """Return a side whose files are the user's tree."""
-    return PreparedSide(
-        side=side,
-        root=root,
-        interpreter=interpreter,
-        environ={**_environ(), **(variables or {})},
-        package=_package(root),
-        variables=variables or {},
-        command=command,
-        added_paths=tuple(import_paths),
-    )
+        yield PreparedSide(
+            side=side,
+            root=root,
+            interpreter=interpreter,
+            environ={**_environ(), **variables},
+            package=_package(root),
+            variables=variables,
+            command=rest if side.kind == "command" else None,
+            added_paths=tuple(import_paths),
+        )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -299,20 +299,24 @@ def _conflicts(
     """Yield which packages need another version: torchvision of torch, say."""
     chosen = {requirement.name: found[requirement.name].version for requirement in requirements}
     for name, distribution in found.items():
-        for needed in _requirements(distribution):
+        for needed in requirements_in(distribution.requires or (), {}):
             version = chosen.get(canonicalize_name(needed.name))
-            applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
-            if version and applies and not needed.specifier.contains(version, prereleases=True):
+            if version and not needed.specifier.contains(version, prereleases=True):
                 yield f"{name} {distribution.version} needs {needed.name}{needed.specifier}"
 
 
-def _requirements(
-    distribution: metadata.Distribution,
+def requirements_in(
+    texts: Iterable[str], environment: Mapping[str, str]
 ) -> Iterator[packaging.requirements.Requirement]:
-    """Yield what a package requires, without what older tools wrote otherwise than is valid now."""
-    for text in distribution.requires or ():
+    """Yield what a package requires without an extra, in an ``environment`` of markers.
+
+    What older tools wrote otherwise than is valid now is left out, as pip does.
+    """
+    for text in texts:
         with contextlib.suppress(packaging.requirements.InvalidRequirement):
-            yield packaging.requirements.Requirement(text)
+            found = packaging.requirements.Requirement(text)
+            if found.marker is None or found.marker.evaluate({"extra": "", **environment}):
+                yield found
 
 
 def _environ() -> Mapping[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,23 +16,17 @@ import pytest
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import parse_side, prepare
-from ddp_perf.duel.touched import (
-    Project,
-    Touched,
-    changed_files,
-    repository_root,
-    sources_of,
-    touched_cases,
-)
+from ddp_perf.duel.touched import Project, Touched, sources_of, touched_cases
 from ddp_perf.duel.values import CaseDuel, Duel, Side, write_duel
-from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
+from ddp_perf.errors import ConfigError, DdpPerfError
 from ddp_perf.plugin.options import Against
 from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.render.annotations import Checkout, tell_github
 from ddp_perf.render.model import Report
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import write_files
+from ddp_perf.system.git import changed_since
 from ddp_perf.system.host.termination import sigterm_calls
 
 # The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
@@ -49,55 +42,39 @@ class DuelReportWriter:
     Rendering is imported late: it is slow to import, and collection does not need it.
     """
 
-    def __init__(
-        self,
-        directory: Path | None,
-        results: Path | None,
-        *,
-        root: Path,
-        import_paths: Sequence[str],
-    ) -> None:
-        self._directory = directory
-        self._results = results
-        self._root = root
-        self._import_paths = import_paths
+    def __init__(self, setup: Setup) -> None:
+        self._options, self._root = setup.options, setup.root
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # each fails the session
 
-    def write(
-        self, duel: Duel | None, touched: Touched, *, environ: Mapping[str, str] = os.environ
-    ) -> None:
+    def write(self, duel: Duel | None, touched: Touched) -> None:
         """Write the files. An error is appended to ``errors``: it must not end the session.
 
         Without a duel nothing is written, unless the changed files touch no case.
         """
         if duel is None and not touched.left_out:
             return
+        results, directory = self._options.json_path, self._options.report
         try:
-            if self._results is not None and duel is not None:
-                write_duel(self._results, duel)
-                self.lines.append(f"results: {self._results}")
-            if self._directory is not None:
-                self._write_report(self._directory, duel, touched, environ)
+            if results is not None and duel is not None:
+                write_duel(results, duel)
+                self.lines.append(f"results: {results}")
+            if directory is not None:
+                self._write_report(directory, duel, touched)
         except DdpPerfError as error:
             self.errors.append(f"the duel: {error}")
 
-    def _write_report(
-        self, directory: Path, duel: Duel | None, touched: Touched, environ: Mapping[str, str]
-    ) -> None:
+    def _write_report(self, directory: Path, duel: Duel | None, touched: Touched) -> None:
         from ddp_perf.report.directory import write_duel_report
         from ddp_perf.report.duel.report import build_duel
 
-        checkout = Checkout.of_job(self._import_paths, self._root, environ)
+        checkout = Checkout.of_job(self._options.import_paths, self._root, os.environ)
         report = None if duel is None else build_duel(duel)
         if duel is not None:
             write_duel_report(directory, duel, checkout)
-        comment, path = _comment(report, touched), directory / _COMMENT
-        try:
-            replace_file(path, comment.encode("utf-8", "replace"))
-        except OSError as error:
-            raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
-        lines, errors = tell_github(report, comment, environ, checkout)
+        comment = _comment(report, touched)
+        write_files(directory, [(_COMMENT, comment.encode("utf-8", "replace"))])
+        lines, errors = tell_github(report, comment, os.environ, checkout)
         self.errors += errors
         self.lines += [*lines, f"report: {directory / (report.page if report else _COMMENT)}"]
 
@@ -126,23 +103,19 @@ def _left_out(touched: Touched) -> Iterator[str]:
 # The duel of a pytest session: what it compares, and its one run at the first request.
 
 
-# Runs the duel of the cases; its last argument receives what is finished after each pair.
-Run = Callable[[tuple[Side, Side], Sequence[Case], Callable[[Duel], None]], Duel]
-
-
 class AgainstSession:
     """The duel of the selected cases of one pytest session."""
 
     def __init__(
-        self, against: Against, project: Project, report: DuelReportWriter, *, run: Run
+        self, against: Against, setup: Setup, *, on_sigterm: Callable[[], NoReturn]
     ) -> None:
         self._against = against
-        self._project = project
-        self._run = run
+        self._setup = setup
+        self._on_sigterm = on_sigterm
         self._sides: tuple[Side, Side] | None = None
         self._planned: tuple[Case, ...] = ()
         self._problem: str | None = None
-        self.report = report
+        self.report = DuelReportWriter(setup)
         self.touched = Touched(touched={}, left_out={})
         self.duel: Duel | None = None
         self.command: str | None = None  # the shell command that measures the session again
@@ -154,10 +127,8 @@ class AgainstSession:
         cannot launch, or cannot tell from another one.
         """
         _check(cases)
-        sides = (
-            parse_side(self._against.side, "A", self._project.root),
-            parse_side(".", "B", self._project.root),
-        )
+        root = self._setup.root
+        sides = parse_side(self._against.side, "A", root), parse_side(".", "B", root)
         if self._against.touched_only:
             self.touched = self._find_touched(cases, sides[0])
         self._planned = tuple(case for case in cases if case.key not in self.touched.left_out)
@@ -202,7 +173,9 @@ class AgainstSession:
     def _measure(self) -> None:
         assert self._sides is not None  # `plan` is called before any test
         try:
-            self._note(self._run(self._sides, self._planned, self._note))
+            self._note(
+                run_against(self._setup, self._on_sigterm, self._sides, self._planned, self._note)
+            )
         except DdpPerfError as error:
             self._problem = str(error)
             raise
@@ -213,10 +186,8 @@ class AgainstSession:
     def _find_touched(self, cases: Sequence[Case], a: Side) -> Touched:
         if a.kind != "revision" or a.commit is None:
             raise ConfigError("--ddp-touched: needs a git revision as --ddp-against")
-        project = self._project
-        repository = repository_root(project.root)
-        sources = sources_of(cases, project.suites, project.import_paths, repository)
-        return touched_cases(sources, changed_files(repository, a.commit))
+        sources = sources_of(cases, self._setup.project)
+        return touched_cases(sources, changed_since(self._setup.root, a.commit))
 
 
 def _check(cases: Sequence[Case]) -> None:
@@ -240,14 +211,8 @@ _SILENCE_S = 30.0  # then the terminal gets a line
 
 def make_against(setup: Setup, *, on_sigterm: Callable[[], NoReturn]) -> AgainstSession | None:
     """Return the duel of a pytest session, or None without ``--ddp-against``."""
-    options = setup.options
-    if options.against is None:
-        return None
-    report = DuelReportWriter(
-        options.report, options.json_path, root=setup.root, import_paths=options.import_paths
-    )
-    run = functools.partial(run_against, setup, on_sigterm)
-    return AgainstSession(options.against, setup.project, report, run=run)
+    against = setup.options.against
+    return None if against is None else AgainstSession(against, setup, on_sigterm=on_sigterm)
 
 
 def run_against(
@@ -276,46 +241,34 @@ def run_against(
     options, project, progress = setup.options, setup.project, setup.progress
     capacity = setup.capacity
     assert options.against is not None  # it is called with --ddp-against alone
-    with contextlib.ExitStack() as stack:
-        ready_a, ready_b = (
-            stack.enter_context(
-                prepare(
-                    side,
-                    project.root,
-                    on_progress=progress.say,
-                    import_paths=project.import_paths,
-                )
-            )
-            for side in sides
-        )
+    ready = functools.partial(
+        prepare, root=project.root, on_progress=progress.say, import_paths=project.import_paths
+    )
+    with ready(sides[0]) as a, ready(sides[1]) as b:
         matched = match_cases(
-            ready_a,
-            ready_b,
+            a,
+            b,
             capacity,
             config=_suites_of(cases, project),
             ids=[case.id for case in cases],
             overrides=options.overrides,
         )
         budget_s = options.against.budget_s or default_budget_s(matched)
-        matched = choose_cases(
-            matched,
-            budget_s=budget_s,
-            launch_s=stored_launch_s(setup.store, capacity),
-            fits=capacity.fits,
-        )
+        launch_s = stored_launch_s(setup.store, capacity)
+        matched = choose_cases(matched, budget_s=budget_s, launch_s=launch_s, fits=capacity.fits)
         request = DuelRequest(
-            matched=matched,
-            budget_s=budget_s,
-            false_alarm_rate=options.false_alarm_rate,
+            matched=matched, budget_s=budget_s, false_alarm_rate=options.false_alarm_rate
         )
-        machine = open_sides(ready_a, ready_b, capacity, on_wait=progress.warn)
-        open_a, open_b = stack.enter_context(machine)
-        stack.enter_context(sigterm_calls(on_sigterm))
-        lines = _Lines(progress, on_update)
-        lines.begin(*sides, len(matched.cases), request.budget_s)
-        if text := choice_text(matched, budget_s):
-            progress.say(text)
-        return run_duel(request, open_a, open_b, capacity, on_update=lines.update)
+        machine = open_sides(a, b, capacity, on_wait=progress.warn)
+        with machine as (open_a, open_b), sigterm_calls(on_sigterm):
+            progress.say(
+                f"duel of {a.side.label} (A) and {b.side.label} (B):"
+                f" {counted(len(matched.cases), 'case')}, for {describe_duration(budget_s)} at most"
+            )
+            if text := choice_text(matched, budget_s):
+                progress.say(text)
+            update = _with_lines(progress, on_update)
+            return run_duel(request, open_a, open_b, capacity, on_update=update)
 
 
 def _suites_of(cases: Sequence[Case], project: Project) -> list[Path]:
@@ -326,28 +279,21 @@ def _suites_of(cases: Sequence[Case], project: Project) -> list[Path]:
     return [file.relative_to(root) if file.is_relative_to(root) else file for file in found]
 
 
-class _Lines:
-    """The lines of a duel in pytest's output: one at its beginning, then one now and then."""
+def _with_lines(
+    progress: TerminalProgress, on_update: Callable[[Duel], None]
+) -> Callable[[Duel], None]:
+    """Return what passes the duel on, and writes a line if the last one is long ago."""
+    shown = time.monotonic()
 
-    def __init__(self, progress: TerminalProgress, on_update: Callable[[Duel], None]) -> None:
-        self._progress = progress
-        self._on_update = on_update
-        self._shown = time.monotonic()
+    def update(duel: Duel) -> None:
+        nonlocal shown
+        on_update(duel)
+        if time.monotonic() - shown >= _SILENCE_S:
+            shown = time.monotonic()
+            pairs = sum(len(case.pairs) for case in duel.cases)
+            progress.say(f"duel: {counted(pairs, 'pair')} in {describe_duration(duel.wall_s)}")
 
-    def begin(self, a: Side, b: Side, cases: int, budget_s: float) -> None:
-        self._progress.say(
-            f"duel of {a.label} (A) and {b.label} (B): {counted(cases, 'case')}, for"
-            f" {describe_duration(budget_s)} at most"
-        )
-
-    def update(self, duel: Duel) -> None:
-        """Pass the duel on, and write a line if the last one is long ago."""
-        self._on_update(duel)
-        if time.monotonic() - self._shown < _SILENCE_S:
-            return
-        self._shown = time.monotonic()
-        pairs = sum(len(case.pairs) for case in duel.cases)
-        self._progress.say(f"duel: {counted(pairs, 'pair')} in {describe_duration(duel.wall_s)}")
+    return update
 
 
 # The duel in the summary of a pytest session.

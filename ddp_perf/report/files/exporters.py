@@ -6,20 +6,17 @@ import csv
 import datetime
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import yaml
 
-from ddp_perf.errors import ResultsError
 from ddp_perf.render.model import Status
 from ddp_perf.report.gains import reduction
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.stats.interval import PairedRatio
-from ddp_perf.system.files import replace_file
 
 # ``ddp_perf.prom``: for node_exporter's textfile collector.
 #
@@ -276,21 +273,3 @@ def action_benchmark_json(rows: Sequence[CaseRow]) -> str:
 def _origin(row: CaseRow) -> str:
     known = (("commit", row.commit), ("branch", row.branch), ("host", row.host))
     return ", ".join(f"{name} {value}" for name, value in known if value)
-
-
-# The writer of the files of a report: each as a whole.
-
-
-def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Replace each file as a whole, or leave it as it was.
-
-    Raises ResultsError, which names the file, if one cannot be written.
-    """
-    path = directory
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, data in files:
-            path = directory / name
-            replace_file(path, data)
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None

@@ -261,3 +261,14 @@ def test_a_directory_that_cannot_be_written_is_refused_before_the_machine_is_lea
     assert done.exit_code == 4
     assert f"ddp-perf: {name}" in done.stderr
     assert not duel.opened
+
+
+def test_a_result_that_cannot_be_written_keeps_the_launches_for_the_same_command(duel, monkeypatch):
+    def full(path, found):
+        raise ResultsError(f"{path}: no space left")
+
+    with monkeypatch.context() as once:
+        once.setattr("ddp_perf.cli.duel.write_duel", full)
+        assert duel(".").exit_code == 4
+
+    assert "goes on after " in duel(".").stderr

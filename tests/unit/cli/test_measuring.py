@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from ddp_perf.cli.measuring import AGAIN, endable
+from ddp_perf.errors import LaunchError, SideError
 
 SIGNALS = [
     (signal.SIGINT, 130, "interrupted"),
@@ -62,3 +63,14 @@ def test_a_failure_that_is_noted_has_its_own_code(capsys):
 
     assert code_of(ending, 0) == 75
     assert capsys.readouterr().err == "ddp-perf: no memory is left\n"
+
+
+def test_an_error_that_leaves_it_undecided_ends_the_block_and_others_end_the_command(capsys):
+    with endable(AGAIN, LaunchError) as ending:
+        raise LaunchError("no rank starts")
+
+    assert code_of(ending, 0) == 75
+    expected = "ddp-perf: no rank starts; run the same command again to go on\n"
+    assert capsys.readouterr().err == expected
+    with pytest.raises(SideError), endable(AGAIN, LaunchError):
+        raise SideError("no such side")

@@ -391,3 +391,18 @@ def test_an_early_end_has_the_exit_code_of_a_shell(command, error, code, line):
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1] == f"ddp-perf: {line}"
     assert not Path("x.yaml").exists()
+
+
+def test_a_finished_measurement_is_shown_if_an_interrupt_comes_while_the_launcher_closes(command):
+    def interrupted():
+        command.launcher.close = lambda: None
+        raise KeyboardInterrupt
+
+    command.launcher.close = interrupted
+
+    done = command("train.py", "--write", "x.yaml")
+
+    assert done.exit_code == 130
+    assert "ddp-perf: interrupted\n" in done.stderr
+    assert "ms a step" in done.stdout
+    assert Path("x.yaml").exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.subject import PACKAGES
 from ddp_perf.duel import touched as sources_module
-from ddp_perf.duel.touched import packages_of, sources_of
+from ddp_perf.duel.touched import Project, packages_of, sources_of
 from tests.builders import make_case
 from tests.projects import TINY
 from tests.unit.duel.script_cases import make_script_case
@@ -20,9 +22,11 @@ def test_a_yaml_beside_the_suite_is_another_suite_only_if_it_names_one(data, tmp
     (configs / "tiny.yaml").write_text(TINY)
     (configs / "other.yml").write_text("suite: other\n")  # not loaded, and maybe broken
     (configs / "model.yaml").write_text(data)
-    cases = load_cases([configs / "tiny.yaml"], Overrides())
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    suites = (configs / "tiny.yaml",)
+    cases = load_cases(suites, Overrides())
 
-    found = sources_of(cases, [configs / "tiny.yaml"], [str(tmp_path)], tmp_path)
+    found = sources_of(cases, Project(root=tmp_path, suites=suites, import_paths=(str(tmp_path),)))
 
     assert {case.suite for case in found.values()} == {"bench_configs/tiny.yaml"}
     assert {case.suites for case in found.values()} == {

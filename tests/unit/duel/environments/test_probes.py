@@ -151,7 +151,7 @@ def test_a_hybrid_that_does_not_run_is_unresolved(searching, how):
 
 
 def test_an_environment_a_that_fails_is_refused(searching):
-    with pytest.raises(SideError, match=r"A: .*exited with code 3"):
+    with pytest.raises(LaunchError, match=r"A: .*exited with code 3"):
         searching(lambda names: "fails" if not names else 1.0).run()
 
 
@@ -164,7 +164,7 @@ def test_what_is_known_to_be_slow_must_not_fail_beside_the_rest(searching):
         late = names == {"x"} and len(launched) > 16  # asked twice a launch: six pairs have decided
         return "fails" if late else 1.3 if "x" in names else 1.0
 
-    with pytest.raises(SideError, match=r"A: .*exited with code 3"):
+    with pytest.raises(LaunchError, match=r"A: .*exited with code 3"):
         searching(cost).run()
 
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from ddp_perf.duel.touched import changed_files, merge_base, repository_root
 from ddp_perf.errors import SideError
+from ddp_perf.system.git import changed_since, merge_base, repository_root
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_committed_staged_edited_and_new_files_differ(repository):
     (repository / "ignored.py").write_text("")
 
     differ = ("edited.py", "größe 2.py", "moved.py", "new.py", "removed.py")
-    assert changed_files(repository, base) == tuple(sorted(differ))
+    assert changed_since(repository, base) == tuple(sorted(differ))
 
 
 def test_files_are_named_from_the_root_of_the_repository(repository):
@@ -62,14 +62,14 @@ def test_files_are_named_from_the_root_of_the_repository(repository):
     (repository / "inner" / "new.py").write_text("")
 
     assert repository_root(repository / "inner") == repository
-    assert changed_files(repository / "inner", "HEAD") == ("inner/new.py",)
+    assert changed_since(repository / "inner", "HEAD") == ("inner/new.py",)
 
 
 def test_the_index_stays_as_it_is_also_if_a_file_has_another_time(repository):
     os.utime(repository / "kept.py", (1, 1))
     before = state(repository)
 
-    assert changed_files(repository, "HEAD") == ()
+    assert changed_since(repository, "HEAD") == ()
     assert state(repository) == before
 
 
@@ -84,7 +84,7 @@ def test_the_base_is_the_commit_where_the_branches_went_apart(repository):
     git(repository, "checkout", "--quiet", "branch")
 
     assert merge_base(repository, "main") == base
-    assert changed_files(repository, base) == ("branch.py",)
+    assert changed_since(repository, base) == ("branch.py",)
 
 
 def test_what_is_no_revision_and_no_repository_is_refused(repository, tmp_path_factory):
@@ -93,7 +93,7 @@ def test_what_is_no_revision_and_no_repository_is_refused(repository, tmp_path_f
     ):
         merge_base(repository, "origin/main")
     with pytest.raises(SideError, match=r"^git rev-parse: .*not a git repository"):
-        changed_files(tmp_path_factory.mktemp("none"), "HEAD")
+        changed_since(tmp_path_factory.mktemp("none"), "HEAD")
 
 
 def test_an_edit_within_the_same_tick_of_the_clock_is_seen(repository):
@@ -105,4 +105,4 @@ def test_an_edit_within_the_same_tick_of_the_clock_is_seen(repository):
     edited.write_text("# EDITED.py\n", encoding="utf-8")  # as long as before
     os.utime(edited, (1e9, 1e9))
 
-    assert changed_files(repository, "HEAD") == ("edited.py",)
+    assert changed_since(repository, "HEAD") == ("edited.py",)
