@@ -252,6 +252,7 @@ def run_duel(
         start_s = run.prepare(capacity)
         until = time.monotonic() + request.budget_s - run.time.spent_s
         experiment.run(run, until=until, start_s=start_s, on_launch=note)
+        run.check_calibrated()
         run.count(on_update)
     except BudgetError as error:
         run.needed_s = error.needed_s
@@ -366,6 +367,10 @@ class _DuelRun:
         self._fit_into_budget()
         fewest = min(self._open, key=lambda run: run.calibrated, default=None)
         return None if fewest is None or fewest.calibrated >= CALIBRATION_LAUNCHES else fewest
+
+    def check_calibrated(self) -> None:
+        """Raise BudgetError if the time is over before the calibration is."""
+        self._to_calibrate()
 
     def _to_pair(self) -> CaseRun | None:
         while self._waiting:

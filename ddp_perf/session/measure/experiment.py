@@ -25,7 +25,6 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
-from ddp_perf.stats.summary import summarise
 from ddp_perf.system.host.termination import held_signals
 from ddp_perf.system.ledger import Conditions, Entries, Ledger
 
@@ -238,6 +237,9 @@ class Experiment:
             return {"failure": outcome}
         if self._keeps_results:
             return {"result": outcome}
+        # Imported here: figures need numpy, which collection can do without.
+        from ddp_perf.stats.summary import summarise
+
         samples = case.samples_per_step
         return {"summary": summarise(outcome, samples_per_step=samples, single=None)}
 

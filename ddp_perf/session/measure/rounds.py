@@ -39,6 +39,7 @@ from ddp_perf.session.measure.experiment import (
 from ddp_perf.stats.rule.looks import next_look, plan_looks
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.git import CodeState
+from ddp_perf.system.host.termination import held_signals
 from ddp_perf.system.ledger import Conditions, Entries
 
 # The folders of a session's artifacts: traces, flight records, and what ranks print.
@@ -335,13 +336,14 @@ class _Rounds:
     def _add(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
         if request.node is not None:
             outcome = replace(outcome, node=request.node)
-        self.measured[request.case.id] = with_outcome(self.measured[request.case.id], outcome)
         failed = isinstance(outcome, LaunchFailure)
-        self._waiting = [
-            other
-            for other in self._waiting[1:]
-            if not (failed and (other.case.id, other.node) == (request.case.id, request.node))
-        ]
+        with held_signals():  # it is added once
+            self.measured[request.case.id] = with_outcome(self.measured[request.case.id], outcome)
+            self._waiting = [
+                other
+                for other in self._waiting[1:]
+                if not (failed and (other.case.id, other.node) == (request.case.id, request.node))
+            ]
         self._bench.progress.launched(request, outcome)
         if not self._waiting or self._waiting[0].round != request.round:
             self._on_round(self.measured)

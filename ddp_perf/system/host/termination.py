@@ -52,26 +52,16 @@ def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
 def held_signals() -> Iterator[None]:
     """Hold Ctrl-C, SIGTERM and SIGHUP back until the block has ended. It must be short.
 
-    The block runs unchanged outside the main thread, which alone receives signals.
+    Another thread may still receive one. A system without masks of signals holds none.
     """
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    in_main = threading.current_thread() is threading.main_thread()
-    held = [signal.SIGINT, *_ENDS] if in_main else []
-    earlier = {number: signal.getsignal(number) for number in held}
-    known = {number: was for number, was in earlier.items() if was is not None}
-    for number in known:
-        signal.signal(number, note)
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_ENDS))
     try:
         yield
     finally:
-        for number, was in known.items():
-            signal.signal(number, was)
-        for number in received:
-            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # The kernel, at the end of a parent: no rank, and no daemon of one, outlives the run.

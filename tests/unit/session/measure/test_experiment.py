@@ -201,5 +201,5 @@ def test_pairs_are_of_one_whole_block_and_of_launches_that_did_not_fail():
 
     assert pairs_of(history, "a", "b") == [(pair[1], pair[0])]
     assert [set(block) for block in blocks_of(history)] == [{"a"}, {"a", "b"}]
-    assert next_block(history) == 3
+    assert next_block(history) == 4
     assert next_block([]) == 0
