@@ -1,4 +1,4 @@
-"""What launches depend on: the distributions that an interpreter finds, files, and variables."""
+"""The conditions of launches: what an interpreter can import, files, and variables."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Ledger(Entries[EntryT]):
         super().append(entry)
 
     def discard(self) -> None:
-        """Delete the file: what it has is complete, and kept elsewhere."""
+        """Remove the file, whose content is complete and kept elsewhere."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class Probes:
 
     @property
     def missing_calibration(self) -> int:
-        """How many launches of A are missing.
+        """The number of launches of A that are missing.
 
         A number of threads changes the CPU time of the same work, so with such a variable among
         the factors wall time decides.

@@ -78,7 +78,7 @@ class SweepBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepState:
-    """What the launches of a sweep show: the levels of its settings, and which of them remain.
+    """The finding of a sweep's launches: the levels of its settings, and which of them remain.
 
     A setting that failed is not launched again. The suite's own is, in a later run than that of its
     failure: ``earlier`` launches are of runs before this one.

@@ -55,7 +55,7 @@ class NoLauncher:
         raise self._error
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """End nothing, since no process runs."""
 
 
 class Block(NamedTuple):

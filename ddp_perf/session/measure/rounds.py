@@ -108,7 +108,7 @@ class Progress(Protocol):
         """Note an outcome. A case that failed is not launched again."""
 
     def say(self, line: str) -> None:
-        """Tell a person something about the launches."""
+        """Write a line about the launches for a person."""
 
     def end(self) -> None: ...
 

@@ -123,7 +123,7 @@ _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What the outcome depends on: the comparison, the slow launches and the control."""
+    """The grounds of an outcome: the comparison, the slow launches and the control."""
 
     comparison: Comparison  # of the code: it counts how sessions differ
     by_launches: Comparison | None = None  # of these sessions alone, for a PASS
