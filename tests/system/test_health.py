@@ -161,7 +161,7 @@ def test_a_v100_in_a_slot_of_four_lanes_is_red_with_the_lanes(health):
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (3, 1)
     assert "MISSES TARGET: bus bandwidth target of all_reduce-ws2-256MiB-link" in shown
     assert (
-        "misses the target of at least 3.5 GB/s in bench_configs/health/link.yaml."
+        "misses the target of at least 3.5 GB/s in bench_configs/health/link.yaml;"
         " GPU 0, 1: PCIe runs on 4 of 16 lanes"
     ) in shown
 

@@ -100,7 +100,7 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ddp_perf.report.files.exporters.replace_file", full)
+    monkeypatch.setattr("ddp_perf.system.files.replace_file", full)
     done = project.runpytest(
         *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out")
     )
