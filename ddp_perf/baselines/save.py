@@ -54,18 +54,23 @@ def thin(case: CaseBaseline) -> CaseBaseline:
     sessions = list(_with_witnesses(case, kept))
     if len(of_terms) == len(_not_faster(step_time)) == REFERENCE_SESSIONS:
         sessions = [
-            one if _launches([one]) <= with_terms else _without_terms(one) for one in sessions
+            one if _launches([one]) <= with_terms else without_figures(one, {TYPICAL_STEP})
+            for one in sessions
         ]
     return msgspec.structs.replace(case, sessions=tuple(sessions))
 
 
-def _without_terms(session: Session) -> Session:
-    """Drop the terms, and the typical step, which is compared with them."""
+def without_figures(session: Session, names: Collection[str]) -> Session:
+    """Return the session without these figures.
+
+    Without the typical step there are no terms either, which it is compared with.
+    """
     launches = tuple(
-        {name: value for name, value in launch.items() if name != TYPICAL_STEP}
+        {name: value for name, value in launch.items() if name not in names}
         for launch in session.launches
     )
-    return msgspec.structs.replace(session, launches=launches, terms=())
+    terms = () if TYPICAL_STEP in names else session.terms
+    return msgspec.structs.replace(session, launches=launches, terms=terms)
 
 
 def _launches(sessions: Iterable[Session]) -> set[int]:

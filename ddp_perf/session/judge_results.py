@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -126,38 +126,25 @@ def judge_results(
     if append_each:
         for session in ordered:
             _refuse_unfit(session)
-    before = {key: store.load(key) for key in dict.fromkeys(one.series[0] for one in ordered)}
-    after, judged = _judged(ordered, store, before, append_each=append_each)
+    newest = {session.series: session for session in ordered}
+    before = {key: store.load(key) for key, _ in newest}
+    judges = {series: _judge(store, *series, _REMEDIES) for series in newest}
+    after, judged = dict(before), []
+    for session in ordered:
+        key = session.series[0]
+        older = sessions_before(after[key], session.result.date)
+        result = judges[session.series](session.result, older)
+        if append_each:
+            after[key], result = append(result, after[key])
+        if session is newest[session.series]:
+            explanations = explain_slower_cases(result, older)
+            result = msgspec.structs.replace(result, explanations=explanations)
+        judged.append(msgspec.structs.replace(session, result=result))
     for key, baseline in after.items():
         if baseline != before[key]:
             change = functools.partial(_unless_changed, before=before[key], after=baseline)
             store.update(key, change)
     return JudgedSeries(sessions=tuple(judged))
-
-
-def _judged(
-    ordered: Sequence[RecordedSession],
-    store: BaselineStore,
-    before: Mapping[str, Baseline],
-    *,
-    append_each: bool,
-) -> tuple[dict[str, Baseline], list[RecordedSession]]:
-    """Return the baselines with what was appended, and the judged sessions."""
-    baselines = dict(before)
-    newest = {session.series: session for session in ordered}
-    judges = {series: _judge(store, *series, _REMEDIES) for series in newest}
-    judged = []
-    for session in ordered:
-        key = session.series[0]
-        older = sessions_before(baselines[key], session.result.date)
-        result = judges[session.series](session.result, older)
-        if append_each:
-            baselines[key], result = append(result, baselines[key])
-        if session is newest[session.series]:
-            explanations = explain_slower_cases(result, older)
-            result = msgspec.structs.replace(result, explanations=explanations)
-        judged.append(msgspec.structs.replace(session, result=result))
-    return baselines, judged
 
 
 def sessions_before(baseline: Baseline, date: str) -> Baseline:

@@ -19,6 +19,7 @@ from ddp_perf.baselines.save import (
     merge_structures,
     new_metrics,
     too_noisy,
+    without_figures,
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, CaseBaseline, Session
@@ -124,18 +125,13 @@ def without(new: NewSession, metrics: Collection[str]) -> NewSession:
 
     Without a step time there are no terms. The control stays if a metric that follows it does.
     """
-    dropped, session = set(metrics), new.session
+    dropped = set(metrics)
     if STEP_TIME.name in dropped:
         dropped.add(TYPICAL_STEP)
-        session = msgspec.structs.replace(session, terms=())
     follow = [metric.name for metric in METRICS if metric.follows_machine]
-    if not any(session.values(name) for name in follow if name not in dropped):
+    if not any(new.session.values(name) for name in follow if name not in dropped):
         dropped.add(CONTROL)
-    launches = tuple(
-        {name: value for name, value in launch.items() if name not in dropped}
-        for launch in session.launches
-    )
-    return msgspec.structs.replace(new, session=msgspec.structs.replace(session, launches=launches))
+    return msgspec.structs.replace(new, session=without_figures(new.session, dropped))
 
 
 # ``--save-baseline`` of structures: they are of every machine, and committed with the code.
