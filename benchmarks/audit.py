@@ -32,7 +32,7 @@ from ddp_perf.duel.open_sides import OpenSide
 from ddp_perf.duel.touched import Project
 from ddp_perf.history.text import audit_lines, audit_sentence
 from ddp_perf.session.gate_audit import AuditRequest, HiddenSlowDown, draw_slow_down, run_audit
-from ddp_perf.session.measure.rounds import Bench, Policy, SessionCode, no_packages
+from ddp_perf.session.measure.rounds import Bench, SessionCode, SessionOptions, no_packages
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append
@@ -113,7 +113,7 @@ class Nights:
                 suite="nights",
                 cases=tuple(self._cases),
                 alpha=self._alpha,
-                policy=Policy(budget_s=0.0, explain_budget_s=0.0),
+                options=SessionOptions(budget_s=0.0, explain_budget_s=0.0),
                 baseline=self._baseline,
                 keeps_output=False,
             ),

@@ -15,7 +15,7 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
 from ddp_perf.session.measure import suite
-from ddp_perf.session.measure.rounds import Bench, Policy
+from ddp_perf.session.measure.rounds import Bench, SessionOptions
 from ddp_perf.session.measure.storable import Settle
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
@@ -61,15 +61,19 @@ def measure_suite(
     settle: Settle | None = None,
     **fields: Any,
 ) -> SuiteResult:
-    """Run one session of the suite "quick"; ``fields`` are those of its request and its policy.
+    """Run one session of the suite "quick"; ``fields`` are those of its request and its options.
 
     Baselines are in the root's baselines/. No further launches are made unless ``fields`` allow
     them.
     """
-    policy = {"budget_s": 0, "explain_budget_s": 0}
-    policy.update({name: fields.pop(name) for name in Policy.__struct_fields__ if name in fields})
+    options = {"budget_s": 0, "explain_budget_s": 0}
+    options.update(
+        {name: fields.pop(name) for name in SessionOptions.__struct_fields__ if name in fields}
+    )
     return run_suite(
-        SuiteRequest(**{"suite": "quick", "alpha": 0.001, "policy": Policy(**policy), **fields}),
+        SuiteRequest(
+            **{"suite": "quick", "alpha": 0.001, "options": SessionOptions(**options), **fields}
+        ),
         bench if capacity is None else msgspec.structs.replace(bench, capacity=capacity),
         on_partial=on_partial,
         on_judged=on_judged,

@@ -35,7 +35,7 @@ from ddp_perf.plugin.option_values import (
     parse_time,
     parse_whole,
 )
-from ddp_perf.session.measure.rounds import Policy
+from ddp_perf.session.measure.rounds import SessionOptions
 
 # The options of a duel, and those that make no sense with it.
 
@@ -222,7 +222,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     expect_devices: int | None
     false_alarm_rate: float
     injections: tuple[Injection, ...]
-    policy: Policy
+    session: SessionOptions
     audit: bool  # end the session with launches that a hidden size slows
     settle_s: float  # for the second stage of the verdicts; 0: none
     against: Against | None  # None: stored baselines judge
@@ -454,7 +454,7 @@ def read_options(config: pytest.Config) -> Options:
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
         injections=tuple(value("ddp_inject")),
-        policy=Policy(
+        session=SessionOptions(
             budget_s=budget_s,
             explain_budget_s=budget_s / 2,
             save_mode=save_mode,

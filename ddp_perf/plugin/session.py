@@ -33,7 +33,7 @@ from ddp_perf.render.units import counted
 from ddp_perf.session.gate.published import targets_of
 from ddp_perf.session.measure.machine import Launchers
 from ddp_perf.session.measure.nights import tonight
-from ddp_perf.session.measure.rounds import Policy
+from ddp_perf.session.measure.rounds import SessionOptions
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.work.session import WorkSession
@@ -115,7 +115,7 @@ class DdpSession:
             root=config.rootpath,
             suites=suites,
             import_paths=options.import_paths,
-            saving=_saving(options.policy),
+            saving=_saving(options.session),
         )
         self.against = make_against(setup, on_sigterm=self._end_by_sigterm)
         self._errors: dict[str, str] = {}  # by suite
@@ -158,7 +158,7 @@ class DdpSession:
         if self.against is not None:
             self.against.plan(plan.cases)
             return  # baselines are not read
-        saves = self.options.policy.save_mode is not None
+        saves = self.options.session.save_mode is not None
         plan.read_baselines(self.setup)
         if saves:
             self.work.check(case for case in plan.possible if case.trains)
@@ -274,7 +274,7 @@ class DdpSession:
         lacking, kept = [], ""
         if not self._judged.issuperset(case.key for case in cases):
             lacking.append("not judged")
-        mode, result = self.options.policy.save_mode, self.results.get(suite)
+        mode, result = self.options.session.save_mode, self.results.get(suite)
         if mode is not None and (result is None or not result.saved):
             lacking.append(f"not stored (--save-baseline={mode})")
         elif mode is not None and result is not None and lacking:
@@ -306,7 +306,7 @@ class DdpSession:
             earlier=self.results.get(suite),
             reported=frozenset(case.id for case in of_suite if not self.plan.gates(case)),
             alpha=alpha_per_metric(rate, self.plan.gated),
-            policy=options.policy,
+            options=options.session,
             command=self.commands.session,
             commands=self.commands.of_suite(suite),
         )
@@ -341,9 +341,9 @@ def _find_capacity(cases: Sequence[Case], launchers: Launchers, *, collecting: b
     return launchers.node_capacity() if elsewhere and not collecting else find_capacity()
 
 
-def _saving(policy: Policy) -> Saving | None:
-    mode = policy.save_mode
-    return None if mode is None else Saving(mode=mode, reason=policy.reason)
+def _saving(options: SessionOptions) -> Saving | None:
+    mode = options.save_mode
+    return None if mode is None else Saving(mode=mode, reason=options.reason)
 
 
 SESSION = pytest.StashKey[DdpSession]()

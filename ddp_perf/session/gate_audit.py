@@ -16,7 +16,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, STEP_TIME
 from ddp_perf.core.verdict import GateAudit, Outcome
 from ddp_perf.errors import LaunchError
-from ddp_perf.session.measure.rounds import Bench, Policy
+from ddp_perf.session.measure.rounds import Bench, SessionOptions
 from ddp_perf.session.measure.storable import Settle
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
@@ -118,7 +118,7 @@ def run_audit(request: AuditRequest, bench: Bench, *, settle: Settle | None) -> 
             suite=case.suite,
             cases=(case,),
             alpha=request.alpha,
-            policy=Policy(budget_s=0.0, explain_budget_s=0.0),
+            options=SessionOptions(budget_s=0.0, explain_budget_s=0.0),
             baseline=request.baseline,
             keeps_output=False,
         ),

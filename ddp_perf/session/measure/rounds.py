@@ -87,7 +87,7 @@ def no_packages(cases: Sequence[Case]) -> dict[str, str]:
 
 UNKNOWN_CODE = SessionCode(state=None, problem=None, packages=no_packages)
 
-# The launcher of a session, what its launches have in common, and the user's policy.
+# The launcher of a session, what its launches have in common, and the user's options.
 
 
 LaunchOutcome = LaunchResult | LaunchFailure
@@ -113,7 +113,7 @@ class Progress(Protocol):
     def end(self) -> None: ...
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of pytest that a session follows. To add one, add it here and in the options."""
 
     budget_s: float  # seconds of launches for each case, if it needs more than the suite's

@@ -13,7 +13,7 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.rounds import Policy
+from ddp_perf.session.measure.rounds import SessionOptions
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions, reasons_to_leave_out, refusal
 
@@ -33,13 +33,13 @@ def cases_to_launch_again(
     baseline: Baseline,
     *,
     refused: Collection[str],
-    policy: Policy,
+    options: SessionOptions,
 ) -> list[Case]:
     """Return the cases that cannot be stored yet and have the budget for further launches.
 
     None of the ``refused`` is among them.
     """
-    mode = policy.save_mode
+    mode = options.save_mode
     assert mode is not None
     return [
         new.case
@@ -48,7 +48,7 @@ def cases_to_launch_again(
         and new.case.id not in refused
         and not refusal(new, baseline.cases.get(new.case.id), mode)
         and _lacks(result, new.case.id, reasons_to_leave_out(new, result, mode))
-        and _is_affordable(result, new.case, policy.budget_s)
+        and _is_affordable(result, new.case, options.budget_s)
     ]
 
 
@@ -89,23 +89,23 @@ def refused_cases(
     cases: Sequence[Case],
     baseline: Baseline,
     store: BaselineStore,
-    policy: Policy,
+    options: SessionOptions,
     other_work: Callable[[Case], str | None],
     *,
     reported: Collection[str] = (),
 ) -> dict[str, Refused]:
-    """Return the cases that ``policy`` would store and that must not be, by id.
+    """Return the cases that ``options`` would store and that must not be, by id.
 
     One of the ``reported`` begins its level unannounced where the machine has other sessions: the
     first session is announced in one night, and the case has another one. It is known before the
     first launch. Raises BaselineError for a broken file.
     """
-    if policy.save_mode is None:
+    if options.save_mode is None:
         return {}
     begins = reported if any(stored.sessions for stored in baseline.cases.values()) else ()
     others = [case for case in cases if case.id not in begins]
-    refused = {} if policy.begins else _unannounced_cases(others, baseline, store)
-    if policy.save_mode != "accept":
+    refused = {} if options.begins else _unannounced_cases(others, baseline, store)
+    if options.save_mode != "accept":
         # Other work is the stronger reason: who restores no file may promote the results file.
         refused |= _cases_of_other_work(cases, baseline, other_work)
     return refused

@@ -26,7 +26,7 @@ from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.session.measure.further_launches import Explainer, launch_elsewhere, profile_cases
 from ddp_perf.session.measure.rounds import (
     Bench,
-    Policy,
+    SessionOptions,
     describe_more,
     interleave,
     launch_times,
@@ -59,7 +59,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
     reported: frozenset[str] = frozenset()  # ids of those whose times gate nothing: they rotate
     alpha: float  # chance of a false REGRESSION of each verdict
-    policy: Policy
+    options: SessionOptions
     command: str = ""  # measures the session again
     commands: dict[str, str] = {}  # by case id: measures it again
     baseline: Baseline | None = None  # None: the stored one
@@ -93,7 +93,7 @@ def run_suite(
     structures = store.work.structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
     refused = refused_cases(
-        request.cases, baseline, store, request.policy, other_work, reported=request.reported
+        request.cases, baseline, store, request.options, other_work, reported=request.reported
     )
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
@@ -127,7 +127,7 @@ def run_suite(
             commands=request.commands,
         )
         # More launches hardly add to what the nodes already show of the code: one look is enough.
-        budget_s = 0.0 if bench.one_by_one else request.policy.budget_s
+        budget_s = 0.0 if bench.one_by_one else request.options.budget_s
         looks = looks_of(request.cases, baseline, budget_s)
         result = msgspec.structs.replace(result, looks={**result.looks, **looks})
         context = JudgingContext(
@@ -142,8 +142,8 @@ def run_suite(
             reported=result.reported,
         )
         saving = Saving(
-            mode=request.policy.save_mode or "missing",
-            reason=request.policy.reason,
+            mode=request.options.save_mode or "missing",
+            reason=request.options.reason,
             patch=code.state.patch if code.state is not None else b"",
         )
         keep = functools.partial(
@@ -157,7 +157,7 @@ def run_suite(
             kept_if_ended(result, on_partial, keep_unjudged) as note,
         ):
             result = _measured_and_judged(result, plan, request, context, bench, note, log)
-        keeps = request.policy.save_mode in ("append", "missing")  # also if an interrupt ends it
+        keeps = request.options.save_mode in ("append", "missing")  # also if an interrupt ends it
         ids = [case.id for case in request.cases] if keeps else []
 
         def keep_settled(ended: SuiteResult) -> SuiteResult:
@@ -168,21 +168,21 @@ def run_suite(
             result = result if settle is None else settle(result, baseline, note)
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
-        if request.policy.save_mode == "append" and request.policy.accept_improvements:
+        if request.options.save_mode == "append" and request.options.accept_improvements:
             result = store_improvements(result, saving, keep)
-        if request.policy.save_mode is not None:
+        if request.options.save_mode is not None:
             find = functools.partial(
-                cases_to_launch_again, baseline=baseline, refused=refused, policy=request.policy
+                cases_to_launch_again, baseline=baseline, refused=refused, options=request.options
             )
             result = _saved(result, request, bench, on_partial, find, keep)
         explainer = Explainer(
-            baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
+            baseline=baseline, bench=bench, budget_s=request.options.explain_budget_s
         )
         for case_id in _to_explain(result, request):
             result = explainer.explained(result, case_id)
             on_partial(result)
-        if request.policy.profile_steps is not None:
-            result = _profiled(result, request, request.policy.profile_steps, bench)
+        if request.options.profile_steps is not None:
+            result = _profiled(result, request, request.options.profile_steps, bench)
     finally:
         bench.progress.end()
     return result
@@ -218,7 +218,9 @@ def _measured_and_judged(
         findings = merge_findings(findings, [new for new in judged if new.case_id in own])
         result = _extended(before, measured, findings)
         on_partial(result)
-        more = launches_before_next_look(measured, findings, context.looks, request.policy.budget_s)
+        more = launches_before_next_look(
+            measured, findings, context.looks, request.options.budget_s
+        )
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
             bench.progress.extend(plan, describe_more(more, context.looks), judged=True)
@@ -227,7 +229,7 @@ def _measured_and_judged(
         measured,
         concluded,
         bench,
-        budget_s=request.policy.explain_budget_s,
+        budget_s=request.options.explain_budget_s,
         on_round=lambda so_far: on_partial(_with_elsewhere(result, so_far)),
     )
     here = next(iter(bench.nodes), None)
@@ -250,7 +252,7 @@ def _kept_unjudged(
 
     The looks of the others were planned for more launches.
     """
-    if request.policy.save_mode != "missing":
+    if request.options.save_mode != "missing":
         return ended
     judged = judge_suite(ended.measurements, ended.summaries, context)
     ids = [case.id for case in request.cases]
@@ -272,7 +274,7 @@ def _saved(
     keep: Callable[[SuiteResult, Collection[str]], SuiteResult],
 ) -> SuiteResult:
     """Store what can be stored now; then launch the cases that ``find`` finds, and store them."""
-    mode = request.policy.save_mode
+    mode = request.options.save_mode
     wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
     wanted = [case_id for case_id in wanted if case_id not in result.saved]
     again = find(result, wanted)

@@ -106,7 +106,7 @@ def test_options_have_defaults(options, pytester):
     assert read.config_directory == pytester.path / "bench_configs"
     assert read.baseline_directory == pytester.path / "baselines"
     assert read.overrides == type(read.overrides)()
-    assert (read.policy.save_mode, read.policy.reason, read.json_path) == (None, None, None)
+    assert (read.session.save_mode, read.session.reason, read.json_path) == (None, None, None)
     assert (read.strict, read.expect_devices, read.false_alarm_rate) == (False, None, 0.01)
     assert read.injections == ()
 
@@ -134,11 +134,11 @@ def test_injections_are_read_in_order(options):
     ids=["default", "named"],
 )
 def test_save_baseline_has_a_default_mode(options, arguments, mode):
-    assert options(*arguments).policy.save_mode == mode
+    assert options(*arguments).session.save_mode == mode
 
 
 def test_save_mode_accept_is_read_with_its_reason(options):
-    read = options("--save-baseline=accept", "--ddp-reason", "wider layers").policy
+    read = options("--save-baseline=accept", "--ddp-reason", "wider layers").session
 
     assert (read.save_mode, read.reason) == ("accept", "wider layers")
 
@@ -239,10 +239,10 @@ def test_a_time_to_settle_that_is_none_is_refused(options, pytester, text):
 
 
 def test_settled_improvements_are_accepted_unless_the_ini_forbids_it(options, pytester):
-    assert options().policy.accept_improvements
+    assert options().session.accept_improvements
     pytester.makeini("[pytest]\nddp_accept_improvements = false\n")
 
-    assert not options().policy.accept_improvements
+    assert not options().session.accept_improvements
 
 
 def test_a_cluster_that_is_not_described_is_a_usage_error(project):
