@@ -488,7 +488,7 @@ class NotedProgress:
     def launched(self, request: LaunchRequest, outcome: Any) -> None:
         self.finished.append((request.case.id, request.round))
 
-    def say(self, line: str) -> None:
+    def warn(self, line: str) -> None:
         self.said.append(line)
 
     def end(self) -> None:

@@ -107,8 +107,8 @@ class Progress(Protocol):
     def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
         """Note an outcome. A case that failed is not launched again."""
 
-    def say(self, line: str) -> None:
-        """Write a line about the launches for a person."""
+    def warn(self, line: str) -> None:
+        """Write a line about the launches for a person, also with -q."""
 
     def end(self) -> None: ...
 
@@ -376,12 +376,12 @@ def logged_session(
             log.close()
             log = _open_session_log(cases, bench, environment)
     except ResultsError as error:
-        bench.progress.say(f"the session cannot go on if it is killed: {error}")
+        bench.progress.warn(f"the session cannot go on if it is killed: {error}")
         yield Entries()
         return
     if log.entries:
         many = counted(len(log.entries), "launch")
-        bench.progress.say(f"goes on after {many} of a session that was killed: {log.path}")
+        bench.progress.warn(f"goes on after {many} of a session that was killed: {log.path}")
     with contextlib.closing(log):
         try:
             yield _AlsoLogged(log)
