@@ -40,6 +40,7 @@ from ddp_perf.duel.values import Duel, PreparedSide, result_path, write_duel
 from ddp_perf.errors import BudgetError, ConfigError, DdpPerfError, ExitCode
 from ddp_perf.report.directory import duel_json, write_duel_report
 from ddp_perf.report.duel.report import build_duel
+from ddp_perf.session.measure.experiment import time_of
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
@@ -158,7 +159,7 @@ def _run(
     with open_sides(a, b, capacity, on_wait=write_line) as (first, second):
         log = open_duel_log(_RESULTS, request, a, b, capacity)
         try:
-            with going_on(log, request.budget_s) as progress:
+            with going_on(log, request.budget_s - time_of(log.entries)) as progress:
 
                 def note(duel: Duel) -> None:
                     finished.keep(duel)

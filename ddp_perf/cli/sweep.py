@@ -37,6 +37,7 @@ from ddp_perf.errors import ConfigError, ExitCode, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.case_text import describe_launch_failure
+from ddp_perf.session.measure.experiment import time_of
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import write_files
 from ddp_perf.system.host.launch_platform import check_can_launch
@@ -137,7 +138,7 @@ def _measure(
         environment = checked_environment(launcher, settings.base, capacity)
         runtime = launcher.runtime(settings.base)
         log = open_sweep_log(output, settings, environment)
-        with going_on(log, budget_s) as progress:
+        with going_on(log, budget_s - time_of(log.entries)) as progress:
             paths = (str(Path.cwd()),)
             run = SweepRun(settings, launcher, log, budget_s=budget_s, import_paths=paths)
             failure = run.run(on_launch=progress.launched)

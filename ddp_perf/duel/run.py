@@ -48,6 +48,7 @@ from ddp_perf.session.measure.experiment import (
     Log,
     LoggedLaunch,
     open_log,
+    time_of,
 )
 from ddp_perf.session.measure.nights import most_telling_first
 from ddp_perf.session.measure.rounds import expected_launch_s, stored_baseline
@@ -268,7 +269,7 @@ class _DuelTime:
 
     def __init__(self, log: Entries[LoggedLaunch]) -> None:
         self.began = datetime.datetime.now(datetime.timezone.utc)
-        self._start = time.monotonic() - sum(launch.spent_s for launch in log.entries)
+        self._start = time.monotonic() - time_of(log.entries)
         self.measured_s: float | None = None  # until the counts began; None: they did not
 
     @property
@@ -396,8 +397,8 @@ class _DuelRun:
         for run in [run for run in self._open if run.calibrated < CALIBRATION_LAUNCHES]:
             self._leave_out(run.id)  # as an earlier run did
         rate = alpha_per_metric(self._request.false_alarm_rate, len(self._runs))
-        calibrating = [one.spent_s for one in self._log.entries if one.phase == CALIBRATING]
-        left_s = self._request.budget_s - (sum(calibrating) or self.time.spent_s)
+        calibrating = [one for one in self._log.entries if one.phase == CALIBRATING]
+        left_s = self._request.budget_s - (time_of(calibrating) or self.time.spent_s)
         for run in self._open:
             plan = run.plan(
                 most=most_pairs(run, self._open, left_s),

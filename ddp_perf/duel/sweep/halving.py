@@ -31,6 +31,7 @@ from ddp_perf.session.measure.experiment import (
     blocks_of,
     next_block,
     open_log,
+    time_of,
 )
 from ddp_perf.stats.interval import PairedRatio, ratio_of_positive
 from ddp_perf.stats.pairs import PairedPlan, best_chances, judge_pairs, plan_pair_looks
@@ -165,8 +166,7 @@ class SweepRun:
         self.verdict: PairedVerdict | None = None  # on the last rung; None: it was not reached
         self.complete = False
         self._launcher, self._import_paths, self._seed = launcher, import_paths, seed
-        before_s = sum(launch.spent_s for launch in log.entries)
-        self._until = time.monotonic() + max(0.0, budget_s - before_s)
+        self._until = time.monotonic() + max(0.0, budget_s - time_of(log.entries))
         self._rung, self._rung_until = 0, 0.0
         self._is_last = False  # it judges the setting that is left
 

@@ -87,11 +87,6 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Its figures by metric; {}: it failed."""
         return {} if self.summary is None else self.summary.values
 
-    @property
-    def spent_s(self) -> float:
-        """The seconds that it took of the time of an experiment."""
-        return self.ready_s + self.wall_s
-
 
 History: TypeAlias = Sequence[LoggedLaunch]
 Log: TypeAlias = Ledger[LoggedLaunch]
@@ -249,6 +244,11 @@ def _key(arm: Arm) -> _Served:
 
 
 # What a policy reads of the log.
+
+
+def time_of(history: History) -> float:
+    """Return the seconds that these launches took of the time of an experiment."""
+    return sum(launch.ready_s + launch.wall_s for launch in history)
 
 
 def next_block(history: History) -> int:
