@@ -400,7 +400,7 @@ class CaseRun:
             self.duel = replace(self.duel, aa=(*self.duel.aa, _result(launch)))
         elif launch.turn == 0:
             self._half = launch
-        elif first is not None and first.block == launch.block:
+        elif first is not None:
             self._pair_s = first.wall_s + launch.wall_s
             results = {_side(one): _result(one) for one in (first, launch)}
             pair = Pair(

@@ -129,6 +129,7 @@ def conditions_of_sides(
         ),
         "ddp_perf": version("ddp-perf"),
     }
+    packages = _packages(a)
     for side in (a, b):
         of_it = f"of {side.side.name}"
         conditions[f"sources {of_it}"] = side.side.commit
@@ -136,13 +137,22 @@ def conditions_of_sides(
             state = read_code_state(side.root)
             tree = "" if isinstance(state, str) else state.tree
             conditions[f"sources {of_it}"] = f"{digest_of_sources(side.root)} {tree}"
-        conditions[f"packages {of_it}"] = side.command
-        if side.command is None:
-            inventory = read_inventory(side.interpreter, side.environ)
-            conditions[f"packages {of_it}"] = _of_packages(inventory)
+        if _interpreter(side) != _interpreter(a):  # it takes a second to read them
+            packages = _packages(side)
+        conditions[f"packages {of_it}"] = packages
         variables = sorted(variables_of(side, cases[0].tier).items())
         conditions[f"variables {of_it}"] = " ".join(f"{k}={v}" for k, v in variables)
     return conditions
+
+
+def _interpreter(side: PreparedSide) -> tuple[str | None, str, Mapping[str, str]]:
+    return side.command, side.interpreter, side.environ
+
+
+def _packages(side: PreparedSide) -> str:
+    if side.command is not None:
+        return side.command
+    return _of_packages(read_inventory(side.interpreter, side.environ))
 
 
 def variables_of(side: PreparedSide, tier: Tier) -> dict[str, str]:

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -120,19 +120,11 @@ class SweepState:
 
     def logs(self, rung: int) -> list[float]:
         """Return the logs of the last setting ÷ the suite's own, of the blocks of a rung."""
-        (name,) = (setting.name for setting in self.remaining)
-        return [
-            math.log(block.step_s[name] / block.base_s)
-            for block in self.of(rung)
-            if name in block.step_s
-        ]
+        (setting,) = self.remaining
+        return _logs(setting.name, self.of(rung))
 
     def _mean(self, name: str, rung: int) -> float:
-        logs = [
-            math.log(block.step_s[name] / block.base_s)
-            for block in self.blocks
-            if block.rung <= rung and name in block.step_s
-        ]
+        logs = _logs(name, (block for block in self.blocks if block.rung <= rung))
         return statistics.fmean(logs) if logs else math.inf
 
     def _blocks(self, history: History) -> Iterator[SweepBlock]:
@@ -146,6 +138,11 @@ class SweepState:
                 }
                 base_s = levels.pop(_OWN)
                 yield SweepBlock(rung=block[_OWN].phase, base_s=base_s, step_s=levels)
+
+
+def _logs(name: str, blocks: Iterable[SweepBlock]) -> list[float]:
+    """Return the log of a setting ÷ the suite's own, of each block that has it."""
+    return [math.log(one.step_s[name] / one.base_s) for one in blocks if name in one.step_s]
 
 
 class SweepRun:

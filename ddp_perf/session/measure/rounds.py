@@ -416,9 +416,9 @@ def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environm
 def _is_stale(log: Log) -> bool:
     """Return whether a session may not go on from the log; so it is if the clock was set back."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    first, *_, newest = (
+    first, newest = (
         (now - datetime.datetime.fromisoformat(one.started)).total_seconds()
-        for one in (log.entries[0], *log.entries)
+        for one in (log.entries[0], log.entries[-1])
     )
     return first > _LONGEST_S or not 0 <= newest <= _STALE_S
 

@@ -71,7 +71,7 @@ def test_a_duel_that_ends_after_each_launch_comes_to_the_same_verdict(duel):
     assert results(duel()[0]) == results(whole)
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 6, 9])
+@pytest.mark.parametrize("number", range(1, 13))  # in some of them side B is launched first
 def test_a_pair_with_a_launch_that_failed_is_no_pair_in_this_run_or_a_later_one(duel, number):
     failed, _, _ = duel(fails_at=number)
     (broken,) = [case for case in failed.cases if case.failures]
