@@ -26,8 +26,8 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.session.measure.environment import describe_environment
 from ddp_perf.session.measure.further_launches import Explainer
 from ddp_perf.session.measure.rounds import interleave, run_plan
@@ -65,7 +65,7 @@ def main(folder: str, file: str, mode: str) -> None:
     """Measure a session of the workload in a folder, and write it."""
     (case,) = cases_of(Variant(suite=msgspec.convert(SUITE, Suite)))
     with (
-        contextlib.closing(ForkserverLauncher()) as launcher,
+        contextlib.closing(ServerLauncher()) as launcher,
         machine_lease(patience_s=600, on_wait=lambda message: print(message, file=sys.stderr)),
     ):
         result = _measured(case, launcher, Path(folder), explain=mode == "explain")

@@ -17,7 +17,7 @@ import msgspec
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.stats.step_decomposition import decompose
 from ddp_perf.system.lease import machine_lease
 
@@ -29,7 +29,7 @@ SUITES = Path(__file__).parents[1] / "bench_configs"
 def main() -> int:
     cases = _cases()
     ratios: dict[str, list[float]] = {case.id: [] for case in cases}
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         # Round by round, as a session does: a machine's drift is then no case's own.
         for round_ in range(LAUNCHES):
             for case in cases:
@@ -59,7 +59,7 @@ def _shortened(case: Case) -> Case:
     return msgspec.structs.replace(case, schedule=schedule)
 
 
-def _ratio(launcher: ForkserverLauncher, case: Case, round_: int) -> float:
+def _ratio(launcher: ServerLauncher, case: Case, round_: int) -> float:
     outcome = launcher.launch(LaunchRequest(case=case, round=round_, probe_steps=STEPS))
     if not isinstance(outcome, LaunchResult):
         raise SystemExit(str(outcome))

@@ -32,7 +32,7 @@ from ddp_perf.core.case import with_training
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 
 def chosen(file, ranks, part):
     path = Path(root) / "bench_configs" / file
@@ -42,7 +42,7 @@ def chosen(file, ranks, part):
 
 if __name__ == "__main__":
     root, compiled, runs, *names = sys.argv[1:]
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         for name in names:
             case = chosen(*name.split(":"))
             for _ in range(int(runs)):

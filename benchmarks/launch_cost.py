@@ -11,7 +11,7 @@ import time
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.selftest.curve import interval_text
 from ddp_perf.stats.interval import share_found
 
@@ -32,7 +32,7 @@ def main(launches: int = 300) -> int:
     (case,) = cases_of(Variant(suite=SUITE))
     beyond: dict[int, list[float]] = {1: [], PROBE_STEPS: []}
     failures = []
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         begin = time.perf_counter()
         launcher.runtime(case)
         start = time.perf_counter() - begin

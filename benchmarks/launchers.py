@@ -11,14 +11,15 @@ import math
 import sys
 from pathlib import Path
 
+from ddp_perf.launch.nodes.node_launcher import NodeLauncher
+from ddp_perf.launch.nodes.torchrun import TorchrunEngine
+
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.launch.nodes.torchrun import TorchrunEngine
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs
 from ddp_perf.stats.summary import step_level
 
@@ -31,7 +32,7 @@ LAUNCHES = 12
 def main(launches: int = LAUNCHES) -> int:
     found = []
     with (
-        contextlib.closing(ForkserverLauncher()) as forked,
+        contextlib.closing(ServerLauncher()) as forked,
         contextlib.closing(NodeLauncher(TorchrunEngine())) as started,
     ):
         for case in load_cases([SUITE], Overrides(), ()):

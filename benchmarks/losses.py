@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import LOSS_TOLERANCES, Case, Schedule
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.session.gate.exact import losses_of, losses_to_store
 from tests.correctness.one_process import batches_of, comparable, parts_of_ranks
 
@@ -107,8 +107,8 @@ def _short(case: Case, precision: str | None) -> Case:
 
 def _measured(cases: list[Case]) -> Iterator[Measured]:
     with (
-        contextlib.closing(ForkserverLauncher()) as plain,
-        contextlib.closing(ForkserverLauncher(environ={**os.environ, **OLDER})) as older,
+        contextlib.closing(ServerLauncher()) as plain,
+        contextlib.closing(ServerLauncher(environ={**os.environ, **OLDER})) as older,
     ):
         for case in cases:
             first = _launched(plain, case, 0)
@@ -122,7 +122,7 @@ def _measured(cases: list[Case]) -> Iterator[Measured]:
             yield Measured(case=case, stored=tuple(stored), changes=changes)
 
 
-def _launched(launcher: ForkserverLauncher, case: Case, round_: int) -> LaunchResult:
+def _launched(launcher: ServerLauncher, case: Case, round_: int) -> LaunchResult:
     outcome = launcher.launch(LaunchRequest(case=case, round=round_, import_paths=(str(ROOT),)))
     assert isinstance(outcome, LaunchResult), outcome
     return outcome

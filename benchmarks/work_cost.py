@@ -27,7 +27,7 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.strategy import Precision
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.work.cost import CostModel, model_of
 from ddp_perf.work.values import CountedCase
 
@@ -52,7 +52,7 @@ def main() -> None:
     ratios: dict[str, list[float]] = {}
     print("| GPU | table | ranks | batch | published ms | modelled ms | ratio | of the model |")
     print("|---|---|--:|--:|--:|--:|--:|---|")
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         for one in published_steps(BaselineStore(ROOT / "baselines")):
             model = model_of(CountedCase(case=one.case), one.accelerator)
             assert model is not None  # it is one of the published steps

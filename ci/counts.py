@@ -27,7 +27,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import DdpPerfError
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 
 ROOT = Path(__file__).parents[1]
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -123,11 +123,11 @@ def _prove(
 
 
 def _counted(cases: Sequence[Case]) -> dict[str, StepWork]:
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         return {case.id: _count(case, launcher) for case in cases}
 
 
-def _count(case: Case, launcher: ForkserverLauncher) -> StepWork:
+def _count(case: Case, launcher: ServerLauncher) -> StepWork:
     outcome = launcher.count(CountRequest(case=case))
     if isinstance(outcome, LaunchFailure):
         sys.exit(f"{outcome}\n{outcome.traceback}{outcome.output}")

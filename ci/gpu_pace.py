@@ -21,8 +21,8 @@ import msgspec
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.lease import machine_lease
@@ -73,7 +73,7 @@ def main(file: Path) -> None:
     with contextlib.ExitStack() as stack:
         gpus = capacity.machine.gpus
         stack.enter_context(machine_lease(patience_s=600, on_wait=print, gpus=gpus))
-        launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
+        launcher = stack.enter_context(contextlib.closing(ServerLauncher()))
         for pace in measure_pace(runnable, launcher):
             replace_file(file, msgspec.json.encode(pace))
 

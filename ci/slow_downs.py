@@ -24,7 +24,7 @@ from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.launch import Collective, LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.lease import machine_lease
@@ -55,7 +55,7 @@ def main(tier: Tier, file: Path | None) -> int:
     with contextlib.ExitStack() as stack:
         lease = machine_lease(patience_s=600, on_wait=print, gpus=machine.gpus)
         stack.enter_context(lease)
-        launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
+        launcher = stack.enter_context(contextlib.closing(ServerLauncher()))
         rows = slow_downs(tier, launcher)
     for row in rows:
         print(f"{row.case}: {row.injection}: asked {row.asked}, measured {row.measured}")
@@ -66,7 +66,7 @@ def main(tier: Tier, file: Path | None) -> int:
     return int(bool(missed))
 
 
-def slow_downs(tier: Tier, launcher: ForkserverLauncher) -> list[SlowDown]:
+def slow_downs(tier: Tier, launcher: ServerLauncher) -> list[SlowDown]:
     """Return a row for each injection. Those of two ranks need a machine for two."""
     name, batch_size = SUITES[tier]
     overrides = Overrides(world_sizes=(1, 2), batch_sizes=(batch_size,))
@@ -86,7 +86,7 @@ def slow_downs(tier: Tier, launcher: ForkserverLauncher) -> list[SlowDown]:
 
 
 def _launches(
-    launcher: ForkserverLauncher, case: Case, texts: Sequence[str]
+    launcher: ServerLauncher, case: Case, texts: Sequence[str]
 ) -> dict[str, list[LaunchResult]]:
     """Launch each injection ROUNDS times, round by round, so that a drift affects all alike."""
     done: dict[str, list[LaunchResult]] = {text: [] for text in texts}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 
 settings.register_profile("few", max_examples=30)
 settings.register_profile("all", max_examples=100)  # --hypothesis-profile=all, as ci/test --all
@@ -31,7 +31,7 @@ def _heed_interrupts() -> None:
 
 
 @pytest.fixture(scope="session")
-def launcher() -> Iterator[ForkserverLauncher]:
+def launcher() -> Iterator[ServerLauncher]:
     """One forkserver for all tests that launch real ranks: it takes seconds to start."""
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         yield launcher

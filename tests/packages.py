@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ddp_perf.launch.launcher import package_directory
+from ddp_perf.launch.interpreter import package_directory
 
 
 def copied_package(directory: Path, file: str, before: str, after: str) -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 
 
-class WarmLauncher(ForkserverLauncher):
+class WarmLauncher(ServerLauncher):
     """Ranks run in the directory in which the first session was started, with its variables."""
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

@@ -12,8 +12,8 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.report.commands.baseline import Audit, audit_lines
 from ddp_perf.report.commands.doctor import (
     Diagnosis,
@@ -64,7 +64,7 @@ def diagnose(reader: GpuReader) -> Diagnosis:
         for xid in find_xids()
     ]
     runtime: Runtime | None = None
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         try:
             runtime = launcher.runtime()
         except LaunchError as error:

@@ -29,7 +29,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import ConfigError, ExitCode
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.render.units import describe_duration
 from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.selftest.curve import (
@@ -101,7 +101,7 @@ def selftest(
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
     log: Log | None = None
-    with endable(AGAIN) as ending, leased(capacity, ForkserverLauncher()) as launcher:
+    with endable(AGAIN) as ending, leased(capacity, ServerLauncher()) as launcher:
         environment = checked_environment(launcher, request.case, capacity)
         log = open_launches(output / "launches.jsonl", request.case, environment)
         with going_on(log, budget_s) as progress:

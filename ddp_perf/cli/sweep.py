@@ -34,7 +34,7 @@ from ddp_perf.duel.sweep.halving import SweepResult, SweepRun, open_sweep_log, s
 from ddp_perf.duel.sweep.report import build_sweep
 from ddp_perf.duel.sweep.settings import Settings, parse_knobs, plan_settings
 from ddp_perf.errors import ConfigError, ExitCode, nearest_or_all
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.render.units import counted, to_json
 from ddp_perf.report.case_text import describe_launch_failure
 from ddp_perf.session.measure.experiment import time_of
@@ -134,7 +134,7 @@ def _measure(
             runtime=runtime,
         )
 
-    with endable(AGAIN) as ending, leased(capacity, ForkserverLauncher()) as launcher:
+    with endable(AGAIN) as ending, leased(capacity, ServerLauncher()) as launcher:
         environment = checked_environment(launcher, settings.base, capacity)
         runtime = launcher.runtime(settings.base)
         log = open_sweep_log(output, settings, environment)

@@ -39,8 +39,8 @@ from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.errors import ConfigError, ExitCode, LaunchError
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.render.tables import LiveBar
 from ddp_perf.render.units import counted, parse_duration
 from ddp_perf.report.case_text import describe_launch_failure, script_facts
@@ -204,7 +204,7 @@ def try_script(
     capacity, root = find_capacity(), Path.cwd()
     path = _from(root, script)
     samples = find_samples(args or (), samples_per_step)
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         tier = _tier(capacity, launcher)
         suite = checked_script_suite(
             {

@@ -14,9 +14,10 @@ from ddp_perf.core.work import CountRequest, Site, StepWork
 from ddp_perf.duel.inventory import read_inventory, variables_of
 from ddp_perf.duel.values import CaseDuel, PreparedSide, SideCase, SideConditions, SideName
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.command import CommandLauncher
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.engine import Engine
+from ddp_perf.launch.engines.machine import ThisMachine, UserCommand
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.render.units import change_text
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
@@ -39,18 +40,20 @@ class SideLauncher(Launcher, Protocol):
 def side_launcher(prepared: PreparedSide) -> SideLauncher:
     """Return a launcher of the side, which starts nothing before it is asked. Close it."""
     if prepared.command is not None:
-        return CommandLauncher(
+        engine: Engine = UserCommand(
             prepared.command,
             environ=prepared.environ,
             package=prepared.package,
             working_directory=prepared.root,
         )
-    return ForkserverLauncher(
-        interpreter=prepared.interpreter,
-        environ=prepared.environ,
-        package=prepared.package,
-        working_directory=prepared.root,  # files that a workload opens by a relative path
-    )
+    else:
+        engine = ThisMachine(
+            interpreter=prepared.interpreter,
+            environ=prepared.environ,
+            package=prepared.package,
+            working_directory=prepared.root,  # files that a workload opens by a relative path
+        )
+    return ServerLauncher(engine)
 
 
 # Both sides of a duel, with the launchers of their ranks, on a leased machine.

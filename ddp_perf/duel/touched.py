@@ -18,7 +18,7 @@ from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import BY_OPTIMIZER, PACKAGES, ScriptRun
 from ddp_perf.errors import ConfigError
-from ddp_perf.launch.rank_packages import RANK_PACKAGES
+from ddp_perf.launch.interpreter import RANK_PACKAGES
 from ddp_perf.system.git import repository_root
 from ddp_perf.system.packages import versions_behind
 

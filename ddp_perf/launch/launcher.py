@@ -1,24 +1,21 @@
-"""The interface of a launcher, and what launchers share: environment, scratch, collected files."""
+"""The interface of a launcher, and the scratch directory of what it starts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
-import ddp_perf
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.errors import LaunchError
-from ddp_perf.system.files import replace_file
 
 # The interface of a launcher. Code above it does not depend on how ranks are started.
 
@@ -62,54 +59,6 @@ class Launcher(Protocol):
     def close(self) -> None:
         """End every process that still runs. A second call does nothing."""
         ...
-
-
-# The environment of the processes that import torch: forkservers, and ranks under torchrun.
-
-
-def server_environment(environ: Mapping[str, str], package: Path | None = None) -> dict[str, str]:
-    """Return ``environ`` with the settings that allow the server to be forked.
-
-    ``package`` is the directory from which it imports ddp_perf; None: that of this process.
-
-    The server must import this package, even if it is not installed there. It must stay
-    single-threaded: numpy's OpenBLAS would start a thread per core when it is imported. It must
-    never initialise CUDA: ``torch.cuda.is_available()`` does unless it may use NVML. Ranks must
-    number GPUs as NVML does. Strings have the hashes of every other session, since a workload may
-    iterate over a set; a user's own PYTHONHASHSEED stays.
-    """
-    return {
-        "PYTHONHASHSEED": "0",
-        **environ,
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": package_path(environ, package),
-    }
-
-
-def package_directory() -> Path:
-    """Return the directory from which this process imports ddp_perf."""
-    return Path(ddp_perf.__file__).parents[1]
-
-
-def package_path(environ: Mapping[str, str], package: Path | None = None) -> str:
-    """Return a PYTHONPATH that finds this package first, or the one in the directory."""
-    first = str(package_directory() if package is None else package)
-    return os.pathsep.join(filter(None, [first, environ.get("PYTHONPATH", "")]))
-
-
-def package_alone(package: Path, scratch: Path) -> Path:
-    """Return a directory in ``scratch`` from which ddp_perf can be imported and nothing else.
-
-    The package may be installed beside a torch, which another interpreter would import in the place
-    of its own.
-    """
-    alone = scratch / "package"
-    if not alone.exists():
-        alone.mkdir()
-        (alone / "ddp_perf").symlink_to(package / "ddp_perf")
-    return alone
 
 
 def check_device_order(environ: Mapping[str, str]) -> None:
@@ -185,54 +134,3 @@ def _lock(descriptor: int, *, wait: bool) -> None:
     import fcntl  # here, since Windows has none: the package can be imported there
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-
-
-# The files of a launch that ran elsewhere: they are read there, and written where they belong.
-#
-# Code that is measured can forge a message of its node, so a name in it is that of a rank's file,
-# and never a path.
-
-
-_NAME = r"\Arank[0-9]+\.(out|json|json\.gz)\Z"
-RankFileName: TypeAlias = Annotated[str, msgspec.Meta(pattern=_NAME)]
-
-
-def with_directories(request: LaunchRequest, records: Path, profiles: Path) -> LaunchRequest:
-    """Return the request with directories of this machine in the place of those of the driver."""
-    profiling = request.profiling
-    if profiling is not None:
-        profiling = msgspec.structs.replace(profiling, directory=str(profiles))
-    return msgspec.structs.replace(
-        request,
-        records=None if request.records is None else str(records),
-        profiling=profiling,
-    )
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """Return the ranks' files in a directory, by name; none if it is not there."""
-    if not directory.is_dir():
-        return {}
-    return {
-        path.name: path.read_bytes()
-        for path in sorted(directory.iterdir())
-        if re.search(_NAME, path.name) and path.is_file()
-    }
-
-
-def write_collected(
-    request: LaunchRequest,
-    *,
-    records: Mapping[RankFileName, bytes],
-    profiles: Mapping[RankFileName, bytes],
-) -> None:
-    """Write what was collected into the directories that the request names."""
-    profiling = None if request.profiling is None else request.profiling.directory
-    for directory, found in ((request.records, records), (profiling, profiles)):
-        if directory is None or not found:
-            continue
-        # The outcome is more important than a file that cannot be written.
-        with contextlib.suppress(OSError):
-            Path(directory).mkdir(parents=True, exist_ok=True)
-            for name, data in found.items():
-                replace_file(Path(directory) / name, data)

@@ -1,56 +1,107 @@
-"""The protocol between a driver and what starts its ranks: messages, frames, signs of life."""
+"""The protocol between a driver and the servers of its ranks: messages, and frames on two pipes."""
 
 from __future__ import annotations
 
 import base64
-import ctypes
-import mmap
+import contextlib
+import json
 import os
+import time
 import zlib
-from collections.abc import Callable
+from collections import deque
+from multiprocessing.connection import wait
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchFailure, LaunchResult
-from ddp_perf.core.work import RankCounted
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, RankResult
+from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import RankFileName, Runtime, package_directory
+from ddp_perf.launch.interpreter import package_directory
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.node_facts import NodeFacts
 
-# The protocol between a driver and what starts its ranks: its version, and its messages.
+# The messages.
 #
 # A side of a duel may have another version of this package, so the two ends compare theirs before
-# the first request. The other messages, LaunchRequest, CountRequest and their outcomes, are in
-# ``core/``.
+# the first request.
 
 
 # Raise it with each change of a message that the other end cannot read, or would misread: a field
-# that is removed, renamed, has another type, unit or meaning, or is added without a default; and
-# with each change of the arguments of launch/server.py. A field that is added with a default needs
-# no other version: msgspec ignores what it does not know.
-PROTOCOL = 4
+# that is removed, renamed, has another type, unit or meaning, or is added without a default. A
+# field that is added with a default needs no other version: msgspec ignores what it does not know.
+PROTOCOL = 5
+
+
+def start_line(
+    environ: dict[str, str],
+    preloaded: tuple[str, ...],
+    *,
+    directory: str | None = None,
+    parent: int | None = None,
+) -> bytes:
+    """Return the first line that a server reads: what it needs before it imports anything.
+
+    ``environ`` are variables beside those that its command has, and ``preloaded`` the workloads
+    that it imports. ``directory`` is for its files; None: it makes one. ``parent`` is the pid with
+    which it ends; None: it ends at SIGTERM instead, and in any case when its input is closed.
+    """
+    start = {
+        "environ": environ,
+        "preloaded": preloaded,
+        "directory": directory,
+        "parent": parent,
+    }
+    return json.dumps(start).encode() + b"\n"
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of a server, or of a relay: the driver sends nothing before."""
+    """The first message of a server."""
 
     protocol: int
     package: str  # the directory from which it imported ddp_perf
-    runtime: Runtime | None = None  # None: a relay, which does not import torch
+    runtime: Runtime
+
+
+class NodeLaunch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
+    """A request for the ranks of a launch that one node has."""
+
+    request: LaunchRequest
+    number: int = 0  # of the node in the launch
+    # host:port of the first node, as every node reaches it; None: the launch has one node.
+    endpoint: str | None = None
 
 
 class DescribeRequest(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):
-    """A request to a relay for the versions that ranks of the case run on; None: of any case."""
+    """A request for the facts of the node."""
 
-    case: Case | None = None
+    tier: Tier
 
 
-class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a relay, with the files that the launch left where its ranks ran."""
+class EndRequest(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
+    """A request to end the launch that runs: another node has failed."""
 
-    outcome: LaunchResult | LaunchFailure | RankCounted | None = None
-    runtime: Runtime | None = None  # of a DescribeRequest
-    refusal: str | None = None  # a LaunchError: no rank could be started
+
+Request: TypeAlias = NodeLaunch | CountRequest | DescribeRequest | EndRequest
+# Code that is measured can forge a message of its node, so a name in it is that of a rank's file,
+# and never a path.
+RankFileName: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"\Arank[0-9]+\.(out|json|json\.gz)\Z")
+]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a server, with the files that the launch left where its ranks ran."""
+
+    results: tuple[RankResult, ...] = ()  # of a launch: of this node's ranks, by rank
+    counted: StepWork | None = None
+    facts: NodeFacts | None = None
+    failure: LaunchFailure | None = None
+    is_symptom: bool = False  # of the failure: another node failed first
+    was_ended: bool = False  # by the driver: the failure is only that
+    place: tuple[int, int] | None = None  # if it hung: the least progress of its ranks
+    unreachable: str | None = None  # the endpoint, if the node does not reach it
     output: dict[RankFileName, bytes] = {}  # what the ranks printed, by file name
     records: dict[RankFileName, bytes] = {}  # flight records, by file name
     profiles: dict[RankFileName, bytes] = {}  # traces, by file name
@@ -63,14 +114,14 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
     package: str | None = None
 
 
-def own_hello(runtime: Runtime | None = None) -> bytes:
-    """Return the first message of this end."""
+def own_hello(runtime: Runtime) -> bytes:
+    """Return the first message of this server."""
     hello = Hello(protocol=PROTOCOL, package=str(package_directory()), runtime=runtime)
     return msgspec.json.encode(hello)
 
 
 def read_hello(data: bytes, package: str) -> Hello:
-    """Return the first message of the other end, whose package should be in ``package``.
+    """Return the first message of a server, whose package should be in ``package``.
 
     Raises LaunchError if its protocol has another version, or none.
     """
@@ -94,95 +145,124 @@ def _remedy(protocol: int | None) -> str:
 # Messages as marked lines, so that other programs may print on the same stream.
 
 
-_MARK = "ddp-perf-outcome "
+_MARK = b"ddp-perf-message "
 _MOST = 2**30  # bytes of a message: code that is measured can print one that unpacks to more
+_FAST = 1  # zlib's level: traces are packed already
+_CHUNK = 2**16
+_NOISE = 20  # lines that are kept
+_BEAT_S = 0.5
 
 
-def framed(data: bytes) -> str:
+def framed(data: bytes) -> bytes:
     """Return the message as one line, without its end."""
-    return _MARK + packed(data)
+    return _MARK + base64.b64encode(zlib.compress(data, _FAST))
 
 
-def is_framed(line: str) -> bool:
-    """Return whether a message begins in the line."""
-    return _MARK in line
-
-
-def unframed(line: str) -> bytes | None:
+def unframed(line: bytes) -> bytes | None:
     """Return the message in a line, maybe after other text; None: there is no whole one."""
     _, mark, text = line.partition(_MARK)
     if not mark:
         return None
     try:
-        return unpacked(text.strip())
+        stream = zlib.decompressobj()
+        data = stream.decompress(base64.b64decode(text.strip(), validate=True), _MOST)
     except (ValueError, zlib.error):
         return None
+    return data if stream.eof else None
 
 
-def packed(data: bytes) -> str:
-    """Return the data as a word that every shell leaves as it is."""
-    return base64.b64encode(zlib.compress(data)).decode("ascii")
+class Channel:
+    """One end of the pipes between a driver and a server.
 
+    ``beats`` counts the signs of life of the other end: its messages, of which an empty one is
+    nothing else, and each chunk of a long one.
+    """
 
-def unpacked(text: str) -> bytes:
-    """Return the data. Raises ValueError or zlib.error if the text is none, or is too large."""
-    stream = zlib.decompressobj()
-    data = stream.decompress(base64.b64decode(text, validate=True), _MOST)
-    if not stream.eof:
-        raise ValueError("the message is cut, or too large")
-    return data
+    def __init__(self, reading: int, writing: int) -> None:
+        self.beats = 0
+        self.noise: deque[bytes] = deque(maxlen=_NOISE)  # what others print there
+        self._reading, self._writing = reading, writing
+        self._rest = bytearray()  # a line without its end
+        self._messages: deque[bytes] = deque()
+        self._beat_at = 0.0
 
+    def fileno(self) -> int:
+        """Return the descriptor that is ready when something has arrived."""
+        return self._reading
 
-# A heartbeat of a forkserver, in memory that it shares with its driver.
+    @property
+    def pending(self) -> bool:
+        """True if a message has arrived already."""
+        return bool(self._messages)
 
+    def send(self, data: bytes) -> None:
+        """Send a message. Raises BrokenPipeError if the other end is closed."""
+        self.send_line(framed(data) + b"\n")
 
-_SIZE = ctypes.sizeof(ctypes.c_uint64)
-# A beat comes at least once a second, but a busy machine may delay it.
-_LEAST_PATIENCE_S, MOST_PATIENCE_S = 5.0, 60.0
-_READINGS = 5  # that must show the same counter before the server counts as silent
-
-
-class Pulse:
-    """A counter that the server increases and the driver reads. A beat needs no system call."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._memory = mmap.mmap(descriptor, _SIZE)
-        self._count = ctypes.c_uint64.from_buffer(self._memory)
+    def send_line(self, line: bytes) -> None:
+        left = memoryview(line)
+        while left:
+            left = left[os.write(self._writing, left) :]  # a pipe may take a part
 
     def beat(self) -> None:
-        self._count.value += 1
+        """Give a sign of life, unless one was given just before."""
+        if time.monotonic() - self._beat_at >= _BEAT_S:
+            with contextlib.suppress(BrokenPipeError):  # the reader of requests notices it, too
+                self.send(b"")
+            self._beat_at = time.monotonic()
 
-    def goes_on_until(self, answered: Callable[[float], bool], patience_s: float) -> bool:
-        """Wait for ``answered``; return False if there was no beat for ``patience_s`` seconds."""
-        return beats_until(answered, lambda: self._count.value, patience_s)
+    def receive(self, timeout_s: float | None = None) -> bytes | None:
+        """Return the next message, or None if none arrives in time.
+
+        Raises EOFError if the other end is closed.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._messages:
+            left = None if end is None else max(end - time.monotonic(), 0)
+            if not wait([self._reading], left):
+                return None
+            self.read()
+        return self._messages.popleft()
+
+    def read(self) -> None:
+        """Read what has arrived, or wait for it. Raises EOFError."""
+        chunk = os.read(self._reading, _CHUNK)
+        if not chunk:
+            raise EOFError
+        self._rest += chunk
+        if b"\n" not in chunk:  # an answer with traces has many chunks
+            self.beats += _MARK in self._rest[:_CHUNK]
+            return
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            data = unframed(line)
+            if data is None:
+                self.noise.append(bytes(line))
+                continue
+            self.beats += 1
+            if data:
+                self._messages.append(data)
+
+    def printed(self) -> list[str]:
+        """Return the last lines that were no messages."""
+        lines = [*self.noise, *filter(None, [bytes(self._rest)])]
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    def close(self) -> None:
+        """Close both descriptors. A second call does nothing."""
+        for descriptor in (self._reading, self._writing):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._reading = self._writing = -1
 
 
-def beats_until(
-    answered: Callable[[float], bool], beats: Callable[[], int], patience_s: float
-) -> bool:
-    """Wait for ``answered``; return False if ``beats`` was the same for ``patience_s`` seconds.
+# The patience of a driver with a server.
 
-    A silence is noticed at most a fifth of that later. ``answered`` takes the number of seconds
-    that it may wait. Readings are counted, not seconds, so a machine that was suspended does not
-    lose its server.
-    """
-    before, silent = beats(), 0
-    while not answered(patience_s / _READINGS):
-        now = beats()
-        silent = silent + 1 if now == before else 0
-        before = now
-        if silent == _READINGS:
-            return False
-    return True
+
+# A beat comes at least once a second, but a busy machine may delay it.
+_LEAST_PATIENCE_S, MOST_PATIENCE_S = 5.0, 60.0
 
 
 def patience_with(case: Case) -> float:
     """Return the seconds without a beat after which a server with this case is given up."""
     return min(max(case.schedule.step_deadline_s, _LEAST_PATIENCE_S), MOST_PATIENCE_S)
-
-
-def open_pulse_memory() -> int:
-    """Return a descriptor of memory for a Pulse. The last process that closes it frees it."""
-    descriptor = os.memfd_create("ddp-perf-pulse")
-    os.ftruncate(descriptor, _SIZE)
-    return descriptor

@@ -1,74 +1,127 @@
-"""The forkserver: ``python -m ddp_perf.launch.server SOCKET PULSE PARENT DIRECTORY [WORKLOAD]``.
+"""The server of the ranks of a node: ``python3 -m ddp_perf.launch.server``.
 
-SOCKET and PULSE are descriptors of the driver's connection and of the memory of its Pulse.
-The process must stay single-threaded and must not initialise CUDA: every rank is a fork of it.
+It reads a line (`start_line`) on its standard input, imports torch, and answers requests there on
+its standard output, as marked lines (`Channel`). It ends, with all that it started, when its
+standard input is closed, which happens if its driver ends. It must stay single-threaded and must
+not initialise CUDA: every rank is a fork of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import sys
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-import msgspec
-
-from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.core.work import CountRequest
-from ddp_perf.launch.protocol import Pulse, own_hello
-from ddp_perf.launch.rank_packages import install_command, missing_here
-from ddp_perf.launch.runtime import read_runtime
-from ddp_perf.system.host.processes import thread_count
-from ddp_perf.system.host.termination import adopt_orphans, die_with_parent
-
-_REQUEST: msgspec.json.Decoder[LaunchRequest | CountRequest] = msgspec.json.Decoder(
-    LaunchRequest | CountRequest
+from ddp_perf.launch.interpreter import (
+    install_command,
+    missing_here,
+    package_directory,
+    server_environment,
 )
 
+if TYPE_CHECKING:  # what needs packages is imported once they are known to be there
+    from ddp_perf.launch.launcher import Runtime
+    from ddp_perf.launch.protocol import Channel
 
-def main(
-    descriptor: int, pulse: Pulse, parent: int, directory: Path, preloaded: Sequence[str]
-) -> None:
-    """Import torch and `preloaded` workloads, send a Hello, and run launches and counts.
 
-    Returns when the driver closes the connection.
-    """
-    die_with_parent(parent)
-    adopt_orphans()
-    # A scheduler sends SIGTERM to every process of a job. The driver decides when this one ends.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def main(arguments: list[str]) -> int:
+    """Serve one driver until it closes the standard input. ``arguments``: its line, read before."""
+    line = arguments[0] if arguments else sys.stdin.buffer.readline().decode()
+    if not line:
+        print("the command closes the standard input: docker run needs -i", file=sys.stderr)
+        return 1
+    start = json.loads(line)
     if missing := missing_here():
-        sys.exit(f"it lacks what ranks need: {install_command(missing)}")
-    # These imports take a second, since they import torch: the guard comes first.
-    from ddp_perf.launch.supervisor import supervise
-    from ddp_perf.worker.rank_setup import freeze, preload
+        lacks = f"{sys.executable} lacks what ranks need: {install_command(missing)}"
+        print(lacks, file=sys.stderr)
+        return 1
+    environ = server_environment({**os.environ, **start["environ"]})
+    if environ != dict(os.environ):  # some variables are read when Python starts
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:], line], environ)
+    sys.path[0] = str(package_directory())  # the working directory may have other modules
+    from ddp_perf.launch.launcher import ScratchDirectory
 
-    runtime = read_runtime()
-    preload(preloaded)
-    if (unfit := _unfit_to_be_forked()) is not None:
-        sys.exit(unfit)  # the driver shows the last line of the output
-    driver = Connection(descriptor)
-    driver.send_bytes(own_hello(runtime))
-    freeze()
-    while True:
-        try:
-            request = _REQUEST.decode(driver.recv_bytes())
-            if isinstance(request, CountRequest):
-                counted = supervise.run_count(request, directory, driver, pulse.beat)
-                driver.send_bytes(msgspec.json.encode(counted))
-                continue
-            outcome = supervise.run_launch(request, directory, driver, pulse.beat)
-        except (EOFError, ConnectionError):
-            return
-        driver.send_bytes(msgspec.json.encode(outcome))
+    if start["directory"] is not None:
+        return _serve(start["parent"], start["preloaded"], Path(start["directory"]))
+    with contextlib.closing(ScratchDirectory()) as scratch:
+        return _serve(start["parent"], start["preloaded"], scratch.path)
+
+
+def _serve(parent: int | None, preloaded: list[str], directory: Path) -> int:
+    """Import torch, and answer requests until the driver closes the channel."""
+    from ddp_perf.launch.protocol import own_hello
+    from ddp_perf.system.host.termination import adopt_orphans, die_with_parent, sigterm_calls
+
+    adopt_orphans()
+    ends: contextlib.AbstractContextManager[None] = sigterm_calls(_end)
+    if parent is not None:
+        die_with_parent(parent)
+        # A scheduler sends SIGTERM to every process of a job. The driver decides when this ends.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ends = contextlib.nullcontext()
+    channel = _own_channel()
+    with contextlib.suppress(EOFError, ConnectionError), ends:
+        # These imports take a second, since they import torch: the guards come first.
+        from ddp_perf.launch.supervisor.supervise import Driver, serve
+        from ddp_perf.worker.rank_setup import freeze, preload
+
+        runtime = read_runtime()
+        preload(preloaded)
+        if (unfit := _unfit_to_be_forked()) is not None:
+            print(unfit, file=sys.stderr)  # the driver shows the last lines
+            return 1
+        channel.send(own_hello(runtime))
+        freeze()
+        serve(Driver(channel), directory)
+    return 0
+
+
+def _end() -> NoReturn:
+    raise EOFError
+
+
+def _own_channel() -> Channel:
+    """Return the channel on the standard streams: what anything else prints goes to stderr."""
+    from ddp_perf.launch.protocol import Channel
+
+    channel = Channel(os.dup(0), os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return channel
+
+
+def read_runtime() -> Runtime:
+    """Import torch, and return the versions that it runs on."""
+    import torch
+
+    from ddp_perf.launch.launcher import Runtime
+    from ddp_perf.torch_compat import cudnn_version
+
+    cuda = torch.version.cuda
+    has_nccl = cuda is not None and torch.distributed.is_nccl_available()
+    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return Runtime(
+        python=".".join(map(str, sys.version_info[:3])),
+        torch=str(torch.__version__),
+        cuda=cuda,
+        cudnn=cudnn_version() if cuda else None,
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,  # type: ignore[no-untyped-call]
+        blas=blas[1] if blas else None,
+    )
 
 
 def _unfit_to_be_forked() -> str | None:
     """Return why ranks cannot be forked from this process and the remedy, or None if they can."""
     import torch
+
+    from ddp_perf.system.host.processes import thread_count
 
     remedy = "start without sitecustomize, .pth files and LD_PRELOAD that do this"
     if thread_count() != 1:
@@ -91,5 +144,4 @@ def has_opened_cuda(descriptors: Path = Path("/proc/self/fd")) -> bool:
 
 
 if __name__ == "__main__":
-    socket, memory, parent_pid = map(int, sys.argv[1:4])
-    main(socket, Pulse(memory), parent_pid, Path(sys.argv[4]), sys.argv[5:])
+    sys.exit(main(sys.argv[1:]))

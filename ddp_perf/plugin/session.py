@@ -20,7 +20,7 @@ from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.target import Target
 from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.plugin.against.session import make_against
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import SessionFiles
@@ -110,7 +110,7 @@ class DdpSession:
         self.commands = Commands()
         self.files = SessionFiles(options, setup.store, root=config.rootpath)
         self.work = WorkSession(
-            ForkserverLauncher(),  # whatever launcher measures: a step is counted on this machine
+            ServerLauncher(),  # whatever launcher measures: a step is counted on this machine
             setup.store.work,
             root=config.rootpath,
             suites=suites,

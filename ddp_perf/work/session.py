@@ -26,7 +26,8 @@ from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.launch.launcher import Runtime, package_directory
+from ddp_perf.launch.interpreter import package_directory
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import change_text
 from ddp_perf.render.units import counted as number_of
 from ddp_perf.system.host.host import current_commit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore, Store
+from torch.distributed import FileStore, Store, TCPStore
 
 import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
@@ -70,32 +71,13 @@ _MACHINERY = (
 _LONGEST_DIRECTORY = 107 - len("/listener-12345678")
 
 
-def run_rank(
-    request: LaunchRequest | CountRequest,
-    rank: int,
-    channels: RankChannels,
-    parent: int,
-) -> NoReturn:
-    """Run a freshly forked rank: send one Report, then exit without unwinding."""
-    set_up_rank(RankFiles(directory=channels.directory, rank=rank), parent)
-    os.environ |= {  # as torchrun sets them for the user's code
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(request.case.world_size),
-        "LOCAL_WORLD_SIZE": str(request.case.world_size),
-    }
-    if isinstance(request, CountRequest):
-        _count_to_end(request, channels)
-    store = FileStore(str(channels.directory / "store"), request.case.world_size)
-    run_to_end(request, channels, store=store)
+def run_rank(request: LaunchRequest, channels: RankChannels, parent: int) -> NoReturn:
+    """Measure as the freshly forked rank of the environment, send one Report, and exit.
 
-
-def run_to_end(request: LaunchRequest, channels: RankChannels, *, store: Store | None) -> NoReturn:
-    """Measure as the rank of the environment, send one Report, and exit without unwinding.
-
-    ``store``: see `RankStart`.
+    It exits without unwinding. ``parent`` is the pid of its supervisor.
     """
-    reports, directory = channels.reports, channels.directory
+    reports, directory, rank = channels.reports, channels.directory, int(os.environ["RANK"])
+    set_up_rank(RankFiles(directory=directory, rank=rank), parent)
     answer_questions(channels.questions)
     _keep_sockets_in(directory)
 
@@ -107,17 +89,37 @@ def run_to_end(request: LaunchRequest, channels: RankChannels, *, store: Store |
     def end(work: Callable[[], RankResult]) -> NoReturn:
         _end_with(lambda: RankDone(result=work(), left=examination.left), request, reports)
 
-    start = RankStart(
-        rank=int(os.environ["RANK"]),
-        local_rank=int(os.environ["LOCAL_RANK"]),
-        heartbeats=channels.heartbeats,
-        store=store,
-        examination=examination,
-    )
+    def start() -> RankStart:
+        return RankStart(
+            rank=rank,
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            heartbeats=channels.heartbeats,
+            store=_store(request, directory),
+            examination=examination,
+        )
+
     let_nccl_report(request)
     if request.case.script is None:
-        end(lambda: measure_in_group(request, start))
-    end(lambda: measure_script(request, start, directory=directory / "scratch", end=end))
+        end(lambda: measure_in_group(request, start()))
+    end(lambda: measure_script(request, start(), directory=directory / "scratch", end=end))
+
+
+def _store(request: LaunchRequest, directory: Path) -> Store:
+    """Return where the ranks meet: in a file of their node, or at the port of the first of several.
+
+    Rank 0 listens at that port. The others wait for it.
+    """
+    case = request.case
+    if case.nodes == 1:
+        return FileStore(str(directory / "store"), case.world_size)
+    return TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=os.environ["RANK"] == "0",
+        wait_for_workers=False,
+        # The supervisor, whose deadline is earlier, names the rank that does not come.
+        timeout=datetime.timedelta(seconds=2 * case.schedule.start_deadline_s),
+    )
 
 
 def _keep_sockets_in(directory: Path) -> None:
@@ -131,7 +133,16 @@ def _keep_sockets_in(directory: Path) -> None:
         process._config["tempdir"] = str(directory)
 
 
-def _count_to_end(request: CountRequest, channels: RankChannels) -> NoReturn:
+def count_as_rank(request: CountRequest, channels: RankChannels, parent: int) -> NoReturn:
+    """Count as a freshly forked rank, send one Report, and exit without unwinding."""
+    set_up_rank(RankFiles(directory=channels.directory, rank=request.rank), parent)
+    ranks = str(request.case.world_size)
+    os.environ |= {
+        "RANK": str(request.rank),
+        "LOCAL_RANK": str(request.rank),
+        "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": ranks,
+    }
     _keep_sockets_in(channels.directory)
 
     def end(count: Callable[[], StepWork]) -> NoReturn:

@@ -127,11 +127,11 @@ class RankStart(msgspec.Struct, frozen=True, kw_only=True):
     """The start of a rank: its place and channels before it joins the others.
 
     ``local_rank`` is the rank within its node, and chooses its GPU or cores. The ranks find each
-    other through ``store``; None: through that of the environment, which torchrun sets.
+    other through ``store``.
     """
 
     rank: int
     local_rank: int
     heartbeats: Heartbeats
-    store: Store | None
+    store: Store
     examination: Examination

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import mmap
-import os
 import signal
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -68,46 +65,6 @@ class RankFiles(msgspec.Struct, frozen=True, kw_only=True):
         return self.directory / f"rank{self.rank}.stacks"
 
 
-class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of a rank that the node process did not fork."""
-
-    rank: int
-    local_rank: int
-    pid: int
-
-
-class NodeFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files through which a node process and its ranks meet."""
-
-    directory: Path
-
-    @property
-    def request(self) -> Path:
-        return self.directory / "request.json"
-
-    @property
-    def heartbeats(self) -> Path:
-        """A link to memory of the node process: a disk would write every beat."""
-        return self.directory / "heartbeats"
-
-    @property
-    def torchrun(self) -> Path:
-        """Its pid, which torchrun's process writes before it becomes torchrun."""
-        return self.directory / "torchrun.pid"
-
-    @contextlib.contextmanager
-    def socket_address(self) -> Iterator[str]:
-        """Give the address of the node process's socket, however long the directory's name is.
-
-        The address of a socket has at most 107 bytes.
-        """
-        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            yield f"/proc/self/fd/{directory}/ranks"
-        finally:
-            os.close(directory)
-
-
 # The progress of the ranks of a node, in memory shared with their supervisor.
 #
 # A beat is a store to that memory and needs no system call.
@@ -150,24 +107,19 @@ _WORDS = 3
 _BYTES = 8  # of a word
 
 
-def bytes_of_heartbeats(ranks: int) -> int:
-    """Return the size of a file for the Heartbeats of so many ranks."""
-    return ranks * _WORDS * _BYTES
-
-
 class Heartbeats:
     """The progress of the ranks of one node.
 
-    Forked ranks share its pages: it is created before them. Other ranks map the same ``file``,
-    which must be that large; ``first`` is the global rank of the node's first one.
+    The ranks, which are forked later, share its pages. ``first`` is the global rank of the node's
+    first one.
 
     In each step a rank beats BEATS_PER_STEP times: after its forward and at the end. So the rank
     that hangs has fewer beats than the ranks that wait for it. In phase FOLLOWED a rank beats once
     when the GPU reaches the timed loop, and then once a step.
     """
 
-    def __init__(self, ranks: int, *, file: int = -1, first: int = 0) -> None:
-        memory = mmap.mmap(file, bytes_of_heartbeats(ranks))
+    def __init__(self, ranks: int, *, first: int = 0) -> None:
+        memory = mmap.mmap(-1, ranks * _WORDS * _BYTES)
         self._words = memoryview(memory).cast("Q")  # the fastest to write
         self._first = first
 

@@ -25,9 +25,9 @@ _DRIVER = """
 import sys
 import msgspec
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 
-ForkserverLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest))
+ServerLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest))
 """
 
 

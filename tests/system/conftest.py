@@ -45,14 +45,14 @@ def _inner_sessions_read_packages_once(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _inner_sessions_share_servers(warm_launcher, monkeypatch):
-    monkeypatch.setattr(machine, "ForkserverLauncher", lambda: warm_launcher)
+    monkeypatch.setattr(machine, "ServerLauncher", lambda: warm_launcher)
 
 
 @pytest.fixture
 def played_ranks(monkeypatch):
     """Launches of inner sessions are played: for a test of what no rank decides."""
     answer = FakeLauncher(lambda request: make_launch(request.case, request.round))
-    monkeypatch.setattr(machine, "ForkserverLauncher", lambda: answer)
+    monkeypatch.setattr(machine, "ServerLauncher", lambda: answer)
 
 
 @pytest.fixture

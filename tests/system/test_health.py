@@ -126,7 +126,7 @@ def health(pytester, monkeypatch):
         capacity = make_capacity(machine)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
-            "ddp_perf.session.measure.machine.ForkserverLauncher",
+            "ddp_perf.session.measure.machine.ServerLauncher",
             lambda: FakeLauncher(lambda request: launch_on(card, machine, request)),
         )
         done = pytester.runpytest_inprocess(

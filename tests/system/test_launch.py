@@ -16,7 +16,7 @@ import torch
 
 from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
 
 
@@ -273,7 +273,7 @@ def test_a_workload_that_cannot_be_imported_is_named(launcher, request_of):
 
 
 def test_a_dead_forkserver_is_reported_and_replaced(request_of):
-    launcher = ForkserverLauncher()
+    launcher = ServerLauncher()
     try:
         outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
         assert outcome.kind == "server"
@@ -307,7 +307,7 @@ def test_an_interpreter_that_cannot_run_ranks_is_an_error_in_one_line(tmp_path):
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\necho no torch here >&2\nexit 1\n")
     interpreter.chmod(0o755)
-    launcher = ForkserverLauncher(interpreter=str(interpreter))
+    launcher = ServerLauncher(interpreter=str(interpreter))
     with pytest.raises(LaunchError, match="did not start: no torch here"):
         launcher.runtime(make_case())
     launcher.close()
@@ -315,7 +315,7 @@ def test_an_interpreter_that_cannot_run_ranks_is_an_error_in_one_line(tmp_path):
 
 def test_closing_ends_the_forkserver(request_of):
     before = set(_children(os.getpid()))
-    launcher = ForkserverLauncher()
+    launcher = ServerLauncher()
     launcher.runtime(make_case())
     assert set(_children(os.getpid())) - before
     launcher.close()

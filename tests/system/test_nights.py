@@ -66,7 +66,7 @@ class Machine:
         for name, played in (
             ("plugin.session.find_capacity", lambda: capacity),
             ("plugin.session.tonight", lambda cases, fits: plan_night(cases, fits, date)),
-            ("session.measure.machine.ForkserverLauncher", lambda: FakeLauncher(play)),
+            ("session.measure.machine.ServerLauncher", lambda: FakeLauncher(play)),
         ):
             self._patch.setattr(f"ddp_perf.{name}", played)
         return self._pytester.runpytest_inprocess(

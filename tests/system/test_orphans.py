@@ -21,7 +21,7 @@ import msgspec
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import Suite
 from ddp_perf.launch.command import CommandLauncher
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.core.launch import LaunchRequest
 
 suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
@@ -30,7 +30,7 @@ suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
               step_deadline_s=float(sys.argv[4]))
 sizes = {"input_dim": 16, "hidden_dim": 16, "output_dim": 4, "num_layers": 2}
 short = msgspec.structs.replace(suite, workload="mlp", model=sizes, steps=4)
-launcher = CommandLauncher(sys.argv[5]) if sys.argv[5:] else ForkserverLauncher()
+launcher = CommandLauncher(sys.argv[5]) if sys.argv[5:] else ServerLauncher()
 try:
     for of in (suite, short):
         case, = cases_of(Variant(suite=of))

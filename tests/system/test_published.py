@@ -64,7 +64,7 @@ def machine(pytester, monkeypatch):
         capacity = make_capacity(make_gpu_machine(*[gpu] * int(ranks.rpartition(",")[2])))
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
-            "ddp_perf.session.measure.machine.ForkserverLauncher", lambda: FakeLauncher(answer)
+            "ddp_perf.session.measure.machine.ServerLauncher", lambda: FakeLauncher(answer)
         )
         return pytester.runpytest_inprocess(
             *("-m", "gpu", "-k", wanted, f"--ddp-config={config}"),

@@ -30,7 +30,7 @@ def session(pytester, monkeypatch):
         capacity = make_capacity(machine)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
-            "ddp_perf.session.measure.machine.ForkserverLauncher", lambda: FakeLauncher(answer)
+            "ddp_perf.session.measure.machine.ServerLauncher", lambda: FakeLauncher(answer)
         )
         return pytester.runpytest_inprocess(
             *("-m", "gpu", "-k", test, f"--ddp-config={config}", "-rA"),

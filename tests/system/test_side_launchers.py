@@ -11,16 +11,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ddp_perf.launch.command import CommandLauncher
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.command import CommandLauncher
-from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import package_directory
-from ddp_perf.launch.rank_packages import RANK_PACKAGES
+from ddp_perf.launch.interpreter import RANK_PACKAGES, package_directory
+from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_request
 from tests.packages import copied_package
 from tests.unit.duel.script_cases import make_script_case
@@ -63,7 +62,7 @@ def test_another_interpreter_imports_the_package_of_its_side_and_nothing_else_th
     interpreter = script(tmp_path / "python", f'exec {sys.executable} "$@"')
     request = make_request("mlp", model=MLP, world_sizes=[1])
 
-    launcher = ForkserverLauncher(interpreter=interpreter, package=package)
+    launcher = ServerLauncher(interpreter=interpreter, package=package)
     with contextlib.closing(launcher):
         outcome = launcher.launch(request)
 
@@ -79,7 +78,7 @@ def test_ranks_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "revision" / "broken.py").write_text("import helper\n")
     monkeypatch.chdir(tmp_path)
 
-    with contextlib.closing(ForkserverLauncher()) as launcher:
+    with contextlib.closing(ServerLauncher()) as launcher:
         outcome = launcher.launch(make_request("broken:build", tmp_path / "revision"))
 
     assert "No module named 'helper'" in str(outcome)
@@ -134,7 +133,7 @@ def test_server_rank_and_count_import_only_what_is_listed(tmp_path):
     }
     request = make_request("mlp", model=MLP)
 
-    with contextlib.closing(ForkserverLauncher(environ=environ)) as launcher:
+    with contextlib.closing(ServerLauncher(environ=environ)) as launcher:
         outcome, work = launcher.launch(request), counted(launcher, request)
         refused = launcher.launch(make_request("importing:build", HERE / "workloads"))
         (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")

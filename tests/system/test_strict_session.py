@@ -27,7 +27,7 @@ launches: 2
 def session(pytester, monkeypatch):
     """``session(gpus, *arguments)`` runs both suites strictly on so many GPUs."""
     monkeypatch.setattr(
-        "ddp_perf.session.measure.machine.ForkserverLauncher",
+        "ddp_perf.session.measure.machine.ServerLauncher",
         lambda: FakeLauncher(lambda request: make_launch(request.case, request.round)),
     )
     project = make_project(pytester, monkeypatch, small=SMALL, links=LINKS)

@@ -30,7 +30,7 @@ from ddp_perf.duel.sides.virtual_environment import (
 )
 from ddp_perf.duel.values import PreparedSide, Side, SideName
 from ddp_perf.errors import ConfigError, SideError
-from ddp_perf.launch.launcher import package_directory, server_environment
+from ddp_perf.launch.interpreter import package_directory, server_environment
 from ddp_perf.system.git import head_of, of_directory
 
 # Sides that are the tree with environment variables.
@@ -38,7 +38,7 @@ from ddp_perf.system.git import head_of, of_directory
 
 # Each rank has its own; and both sides run on the same GPUs.
 _OF_RANKS = frozenset(
-    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES"}
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"}
 )
 
 

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 from ddp_perf.duel.sides.checkout import Making, cache_shelf, is_kept, kept
 from ddp_perf.errors import SideError
-from ddp_perf.launch.rank_packages import RANK_PACKAGES, install_command, missing_in
+from ddp_perf.launch.interpreter import RANK_PACKAGES, install_command, missing_in
 from ddp_perf.system.host.termination import die_with_parent
 
 # Interpreters that can run ranks.

@@ -23,7 +23,7 @@ from ddp_perf.core.launch import (
     RankResult,
 )
 from ddp_perf.core.subject import BY_OPTIMIZER
-from ddp_perf.launch.supervisor.rank import SupervisedRank
+from ddp_perf.launch.supervisor.rank import RankProcess
 from ddp_perf.system.host.processes import describe_state, state_of
 from ddp_perf.worker.report import BEATS_PER_STEP, STACK_SIGNAL, Phase, RankError, RankProgress
 
@@ -34,7 +34,7 @@ _ANSWER_S = 1.0
 _LAST = 3
 
 
-def flight_records(ranks: Sequence[SupervisedRank], directory: str | None) -> dict[str, str]:
+def flight_records(ranks: Sequence[RankProcess], directory: str | None) -> dict[str, str]:
     """Return the last collectives of each rank that answers: the oldest first, one per line.
 
     All records are written to ``directory``, one JSON file per rank. A rank does not answer if it
@@ -54,7 +54,7 @@ def flight_records(ranks: Sequence[SupervisedRank], directory: str | None) -> di
     return found
 
 
-def _ask(ranks: Sequence[SupervisedRank]) -> dict[int, bytes]:
+def _ask(ranks: Sequence[RankProcess]) -> dict[int, bytes]:
     waiting = {}
     for rank in ranks:
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 
 
-def describe_failure(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> LaunchFailure:
+def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
     """Return the failure of the rank that failed first. A rank that lost its peer is a symptom."""
     first = min((rank for rank in ranks if rank.failed), key=_order_of_failure)
     kind, detail = _cause(first)
@@ -108,7 +108,7 @@ def describe_failure(request: LaunchRequest, ranks: Sequence[SupervisedRank]) ->
     )
 
 
-def describe_hang(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> LaunchFailure:
+def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
     """Return the failure of a hung launch, with the rank that the others wait for.
 
     That rank is a stopped one, or else the one furthest behind. No rank is named if several are
@@ -138,8 +138,8 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> La
 
 
 def _behind(
-    tier: Tier, running: Sequence[SupervisedRank], states: dict[int, str | None]
-) -> list[SupervisedRank]:
+    tier: Tier, running: Sequence[RankProcess], states: dict[int, str | None]
+) -> list[RankProcess]:
     """Return the ranks that are furthest behind: of the stopped ones, if there are any."""
     places = {rank.rank: place_of(tier, rank) for rank in running}
     suspects = [rank for rank in running if states[rank.rank] == "T"] or running
@@ -147,7 +147,7 @@ def _behind(
     return [rank for rank in suspects if places[rank.rank] == last]
 
 
-def place_of(tier: Tier, rank: SupervisedRank) -> tuple[int, int]:
+def place_of(tier: Tier, rank: RankProcess) -> tuple[int, int]:
     """Return how far a rank has come, for comparison with other ranks of its launch.
 
     The hosts of GPUs run ahead until their queues are full, each at another place of a step. So
@@ -194,12 +194,12 @@ def _remedy(case: Case, progress: RankProgress) -> str:
     )
 
 
-def _order_of_failure(rank: SupervisedRank) -> tuple[bool, float]:
+def _order_of_failure(rank: RankProcess) -> tuple[bool, float]:
     at = rank.report.at if isinstance(rank.report, RankError) else rank.ended_at
     return rank.is_symptom, at or time.monotonic()
 
 
-def _cause(rank: SupervisedRank) -> tuple[FailureKind, str]:
+def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
     if isinstance(rank.report, RankError):
         if rank.report.exit_code is not None:
             return "exit", f"exited with code {rank.report.exit_code}"
@@ -214,27 +214,25 @@ def _cause(rank: SupervisedRank) -> tuple[FailureKind, str]:
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
 
 
-def how_it_ended(rank: SupervisedRank) -> str:
+def how_it_ended(rank: RankProcess) -> str:
     """Return how a rank ended that delivered its times, and not its facts."""
     _, detail = _cause(rank)
     return f"it {detail}" if detail.startswith("e") else f"it was {detail}"
 
 
-def _output(rank: SupervisedRank) -> str:
+def _output(rank: RankProcess) -> str:
     with contextlib.suppress(OSError):
         lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_OUTPUT_LINES:])
     return ""
 
 
-def _responsive(
-    ranks: Sequence[SupervisedRank], states: dict[int, str | None]
-) -> list[SupervisedRank]:
+def _responsive(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
     """Return the ranks that run and are not stopped: only they can answer."""
     return [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
 
 
-def _stacks(ranks: Sequence[SupervisedRank], states: dict[int, str | None]) -> dict[str, str]:
+def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
     """Return the Python stacks of every running rank. A stopped process has no stacks to show."""
     asked = _responsive(ranks, states)
     for rank in asked:

@@ -1,13 +1,15 @@
-"""The supervisor's side of a rank, however it was started. Torch is not imported."""
+"""The supervisor's side of a rank, which is a fork of it: its report, its progress and its end."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import os
 import signal
 import time
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkContext
+from typing import NoReturn
 
 import msgspec
 
@@ -16,7 +18,9 @@ from ddp_perf.core.launch import FACTS, RankResult
 from ddp_perf.core.work import RankCounted
 from ddp_perf.worker.report import (
     BEATS_PER_STEP,
+    Heartbeats,
     Phase,
+    RankChannels,
     RankDone,
     RankError,
     RankFiles,
@@ -31,21 +35,25 @@ _MESSAGE: msgspec.json.Decoder[RankTimed | Report] = msgspec.json.Decoder(RankTi
 REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
 
 
-class SupervisedRank(abc.ABC):
-    """A rank of this machine: its report, its progress and its end."""
+_POLLS, _POLL_S = 200, 0.001  # then the supervisor watches the other ranks again
+
+
+class RankProcess:
+    """A forked rank.
+
+    ``run`` is called in it with its channels, and does not return. ``heartbeats`` are those of all
+    ranks of its launch, and ``directory`` is that of the launch.
+    """
 
     def __init__(
         self,
+        context: ForkContext,
+        run: Callable[[RankChannels], NoReturn],
         files: RankFiles,
         tier: Tier,
-        *,
-        reports: Connection,
-        recorder: Connection,
-        began: float,
+        heartbeats: Heartbeats,
     ) -> None:
         self.files = files
-        self.reports = reports
-        self.recorder = recorder
         self.report: Report | None = None
         self.lost_facts: str | None = None  # why it ends, or is ended, before its report
         self.ended_at: float | None = None
@@ -55,28 +63,37 @@ class SupervisedRank(abc.ABC):
         self._timed: RankTimed | None = None
         self._reaped_s = REAPED_S[tier]
         self._gone = False
-        self._last_progress = began
+        self.reports, sender = context.Pipe(duplex=False)
+        self.recorder, questions = context.Pipe()
+        channels = RankChannels(files.directory, heartbeats, reports=sender, questions=questions)
+        self._process = context.Process(target=self._enter, args=(run, channels))
+        self._process.start()
+        sender.close()
+        questions.close()
+        self._last_progress = time.monotonic()
+
+    def _enter(self, run: Callable[[RankChannels], NoReturn], channels: RankChannels) -> None:
+        """Run the rank in the child, after closing the supervisor's ends of the connections.
+
+        While the child has them open, nobody notices that the supervisor closes them.
+        """
+        self.reports.close()
+        self.recorder.close()
+        run(channels)
 
     @property
     def rank(self) -> int:
         return self.files.rank
 
     @property
-    @abc.abstractmethod
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
 
     @property
-    @abc.abstractmethod
     def sentinel(self) -> int:
         """A descriptor that is ready as soon as the process has ended."""
-
-    @abc.abstractmethod
-    def _reap(self) -> int | None:
-        """Return the exit code of the ended process; None: it is not removed, or unknown."""
-
-    @abc.abstractmethod
-    def _signal(self, number: signal.Signals) -> None:
-        """Send the process a signal, unless it has ended."""
+        return self._process.sentinel
 
     @property
     def running(self) -> bool:
@@ -166,18 +183,33 @@ class SupervisedRank(abc.ABC):
 
     def terminate(self) -> None:
         if self.running:
-            self._signal(signal.SIGTERM)
+            self._process.terminate()
 
     def kill(self) -> None:
         """Kill the rank, with all processes that it started."""
         if self.running:
             self._kill_group()
-            self._signal(signal.SIGKILL)
+            self._process.kill()
 
     def close(self) -> None:
         """Close the supervisor's connections to the rank."""
         self.reports.close()
         self.recorder.close()
+        if self._process.exitcode is not None:  # None: the kernel cannot end it, as with a lost GPU
+            self._process.close()
+
+    def _reap(self) -> int | None:
+        """Return the exit code, or None if the kernel has not removed the process.
+
+        A process closes its files, which ends the wait, before it can be reaped. In between the
+        driver of a GPU takes time, and ``join`` would wait for all of it, whatever its timeout.
+        """
+        for _ in range(_POLLS):
+            code = self._process.exitcode
+            if code is not None:
+                return code
+            time.sleep(_POLL_S)
+        return None
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,194 +1,274 @@
-"""The supervision of a launch by a forkserver: its ranks are forked, watched, and all ended."""
+"""The supervision of a launch by a server: the ranks of its node are forked, watched, and ended."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
+import re
 import shutil
-import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.context import ForkContext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch.multiprocessing as multiprocessing
 
 from ddp_perf.core.case import Tier
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.core.work import CountRequest, RankCounted
-from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
-from ddp_perf.launch.supervisor.postmortem import check_agreement
-from ddp_perf.launch.supervisor.rank import SupervisedRank
-from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
-from ddp_perf.worker.process import run_rank
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
+from ddp_perf.core.work import CountRequest
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.node_facts import NodeFacts, read_facts
+from ddp_perf.launch.protocol import (
+    Answer,
+    Channel,
+    DescribeRequest,
+    EndRequest,
+    NodeLaunch,
+    Request,
+)
+from ddp_perf.launch.rendezvous import Rendezvous
+from ddp_perf.launch.supervisor.output import beginnings
+from ddp_perf.launch.supervisor.postmortem import place_of
+from ddp_perf.launch.supervisor.rank import RankProcess
+from ddp_perf.launch.supervisor.watch import EndedError, end_ranks, ending_orphans, watch_ranks
+from ddp_perf.worker.process import count_as_rank, run_rank
 from ddp_perf.worker.report import Heartbeats, RankChannels, RankFiles
 
-# A rank that is a fork of its supervisor.
+_REQUEST: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_OTHERS_S = 3.0  # each node looks at its ranks once a second
+_FILES = re.compile(r"rank[0-9]+\.(json|json\.gz)")
 
 
-_POLLS, _POLL_S = 200, 0.001  # then the supervisor watches the other ranks again
+class Driver:
+    """The driver at the other end of a channel."""
 
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
 
-class RankProcess(SupervisedRank):
-    """A forked rank: its report, its progress and its end."""
+    def next(self) -> Request:
+        """Return the next request. Raises EOFError."""
+        data = self._channel.receive()
+        assert data is not None  # it waits for as long as it takes
+        return _REQUEST.decode(data)
 
-    def __init__(
-        self,
-        context: ForkContext,
-        request: LaunchRequest | CountRequest,
-        rank: int,
-        directory: Path,
-        heartbeats: Heartbeats,
-        driver: Connection,
-    ) -> None:
-        reports, sender = context.Pipe(duplex=False)
-        recorder, questions = context.Pipe()
-        self._process = context.Process(
-            target=_enter_rank,
-            args=(
-                (driver, reports, recorder),
-                request,
-                rank,
-                RankChannels(directory, heartbeats, reports=sender, questions=questions),
-                os.getpid(),
-            ),
-        )
-        self._process.start()
-        sender.close()
-        questions.close()
-        super().__init__(
-            RankFiles(directory=directory, rank=rank),
-            request.case.tier,
-            reports=reports,
-            recorder=recorder,
-            began=time.monotonic(),
-        )
+    def answer(self, answer: Answer) -> None:
+        self._channel.send(msgspec.json.encode(answer))
 
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+    def fileno(self) -> int:
+        return self._channel.fileno()
 
-    @property
-    def sentinel(self) -> int:
-        return self._process.sentinel
+    def beat(self) -> None:
+        self._channel.beat()
+
+    def check(self) -> None:
+        if self._channel.pending or wait([self._channel], 0):
+            if isinstance(self.next(), EndRequest):
+                raise EndedError
+            raise EOFError  # a driver sends nothing else during a launch
 
     def close(self) -> None:
-        super().close()
-        if self._process.exitcode is not None:  # None: the kernel cannot end it, as with a lost GPU
-            self._process.close()
-
-    def _reap(self) -> int | None:
-        """Return the exit code, or None if the kernel has not removed the process.
-
-        A process closes its files, which ends the wait, before it can be reaped. In between the
-        driver of a GPU takes time, and ``join`` would wait for all of it, whatever its timeout.
-        """
-        for _ in range(_POLLS):
-            code = self._process.exitcode
-            if code is not None:
-                return code
-            time.sleep(_POLL_S)
-        return None
-
-    def _signal(self, number: signal.Signals) -> None:
-        if number is signal.SIGKILL:
-            self._process.kill()
-        else:
-            self._process.terminate()
+        """Close the channel in a fork of this process."""
+        self._channel.close()
 
 
-def _enter_rank(
-    supervisors: tuple[Connection, ...],
-    request: LaunchRequest | CountRequest,
-    rank: int,
-    channels: RankChannels,
-    parent: int,
-) -> None:
-    """Run the rank in the child, after closing the supervisor's ends of the connections.
+def serve(driver: Driver, directory: Path) -> None:
+    """Answer the driver's requests, with files in ``directory``.
 
-    While the child has them open, nobody notices that the supervisor closes them.
+    Raises EOFError or ConnectionError when the driver has ended.
     """
-    for end in supervisors:
-        end.close()
-    run_rank(request, rank, channels, parent)
+    while True:
+        match driver.next():
+            case NodeLaunch() as launch:
+                driver.answer(run_launch(launch, directory, driver))
+            case CountRequest() as request:
+                driver.answer(run_count(request, directory, driver))
+            case DescribeRequest(tier=tier):
+                driver.answer(Answer(facts=_read_facts(tier, driver)))
+            case EndRequest():
+                pass  # the launch had ended by itself
 
 
-# The supervision of one launch: start the ranks, watch every one, and end them all.
+def run_launch(message: NodeLaunch, directory: Path, driver: Driver) -> Answer:
+    """Run the part of a launch that this node has. Every rank has ended when this returns.
 
-
-def run_launch(
-    request: LaunchRequest, directory: Path, driver: Connection, alive: Callable[[], None]
-) -> LaunchResult | LaunchFailure:
-    """Run one launch to its end. Every rank has ended when this returns.
-
-    ``alive`` is called so that the driver sees that this process runs: at least once a second
-    while this waits for ranks, and just before a failure is described, which may take seconds.
     Raises EOFError if the driver closes the connection meanwhile.
     """
-    started = datetime.datetime.now(datetime.timezone.utc)
-    begin = time.monotonic()
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
-    heartbeats = Heartbeats(request.case.world_size)
-    ranks: list[RankProcess] = []
-    output = None
-    if request.output is not None:
-        forget_output(Path(request.output))
+    launch = _NodeLaunch(message, launch_directory, driver)
     try:
-        with _ending(ranks, request.case.tier, alive):
-            _start(request, launch_directory, heartbeats, driver, ranks)
-            failure = watch_ranks(request, ranks, heartbeats, driver, alive)
-            results = () if failure is not None else tuple(rank.result for rank in ranks)
-            failure = failure or check_agreement(request, results)
-            if failure is None and request.output is not None:
-                printed = beginnings([rank.files.output for rank in ranks])
-                output = keep_output(Path(request.output), printed)
+        return launch.run()
+    except EndedError:
+        failure = _failure(message.request, "it was ended while its ranks ran")
+        return Answer(failure=failure, was_ended=True)
+    except LaunchError as error:
+        return Answer(failure=_failure(message.request, str(error)))
     finally:
         shutil.rmtree(launch_directory, ignore_errors=True)
-    if failure is not None:
-        return failure
-    return LaunchResult(
-        case_id=request.case.id,
-        round=request.round,
-        ranks=results,
-        started=started.isoformat(timespec="seconds"),
-        wall_s=time.monotonic() - begin,
-        output=output,
+
+
+def _failure(request: LaunchRequest, detail: str) -> LaunchFailure:
+    return LaunchFailure(
+        case_id=request.case.id, round=request.round, kind="server", rank=None, detail=detail
     )
 
 
-def run_count(
-    request: CountRequest, directory: Path, driver: Connection, alive: Callable[[], None]
-) -> RankCounted | LaunchFailure:
+class _NodeLaunch:
+    """A launch on this node, with its files in ``directory``.
+
+    Raises LaunchError if the nodes cannot meet.
+    """
+
+    def __init__(self, message: NodeLaunch, directory: Path, driver: Driver) -> None:
+        self._records, self._profiles = directory / "records", directory / "profiles"
+        self._request = request = _with_directories(message.request, self._records, self._profiles)
+        self._directory = directory
+        self._driver = driver
+        self._first = message.number * request.case.ranks_per_node
+        self._meeting: Rendezvous | None = None
+        if message.endpoint is not None:
+            self._meeting = Rendezvous(message.endpoint, is_host=message.number == 0)
+            self._meeting.check()
+        self._ranks: list[RankProcess] = []
+
+    def run(self) -> Answer:
+        request, driver = self._request, self._driver
+        count = request.case.ranks_per_node
+        heartbeats = Heartbeats(count, first=self._first)
+        with _ending(self._ranks, request.case.tier, driver):
+            for local_rank in range(count):
+                self._ranks.append(self._forked(local_rank, heartbeats))
+            failure = watch_ranks(request, self._ranks, heartbeats, driver)
+            answer = Answer(
+                failure=failure,
+                records=_contents(self._records),
+                **({} if failure is None else self._beyond(failure)),
+            )
+        if failure is not None:
+            return answer
+        printed = [] if request.output is None else [rank.files.output for rank in self._ranks]
+        return msgspec.structs.replace(
+            answer,
+            results=tuple(rank.result for rank in self._ranks),
+            output=beginnings(printed),
+            profiles=_contents(self._profiles),
+        )
+
+    def _forked(self, local_rank: int, heartbeats: Heartbeats) -> RankProcess:
+        request, rank, parent = self._request, self._first + local_rank, os.getpid()
+        variables = self._variables(rank, local_rank)
+
+        def run(channels: RankChannels) -> NoReturn:
+            self._driver.close()
+            os.environ.update(variables)
+            run_rank(request, channels, parent)
+
+        return _rank(run, self._directory, rank, request.case.tier, heartbeats)
+
+    def _variables(self, rank: int, local_rank: int) -> dict[str, str]:
+        """Return the variables of a rank, as torchrun sets them for the user's code."""
+        case = self._request.case
+        variables = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(case.world_size),
+            "LOCAL_WORLD_SIZE": str(case.ranks_per_node),
+        }
+        return variables if self._meeting is None else variables | self._meeting.variables
+
+    def _beyond(self, failure: LaunchFailure) -> dict[str, object]:
+        """Return what the driver needs beside the failure, if the launch has several nodes."""
+        if self._meeting is None:
+            return {}
+        failed = [rank for rank in self._ranks if rank.failed]
+        is_symptom = bool(failed) and all(rank.is_symptom for rank in failed)
+        if failure.kind != "hang" and not is_symptom:
+            return {"is_symptom": is_symptom}
+        found = {"is_symptom": is_symptom, "unreachable": self._meeting.unreachable()}
+        if failure.kind != "hang":
+            return found
+        self._let_others_notice()
+        return found | {
+            "place": min(place_of(self._request.case.tier, rank) for rank in self._ranks)
+        }
+
+    def _let_others_notice(self) -> None:
+        """Leave the ranks as they are until the other nodes have noticed the same hang.
+
+        Ranks there would lose their peers, and hide which rank of their node hangs.
+        """
+        if wait([self._driver], _OTHERS_S):
+            self._driver.check()
+
+
+def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:
     """Run the rank that counts, which is supervised like one of a launch."""
     heartbeats = Heartbeats(1, first=request.rank)
     rank_directory = Path(tempfile.mkdtemp(dir=directory))
-    context = multiprocessing.get_context("fork")
     ranks: list[RankProcess] = []
     launch = _as_launch(request)
+    parent = os.getpid()
+
+    def run(channels: RankChannels) -> NoReturn:
+        driver.close()
+        count_as_rank(request, channels, parent)
+
     try:
-        with _ending(ranks, launch.case.tier, alive):
-            ranks.append(
-                RankProcess(context, request, request.rank, rank_directory, heartbeats, driver)
-            )
-            failure = watch_ranks(launch, ranks, heartbeats, driver, alive)
+        with _ending(ranks, launch.case.tier, driver):
+            ranks.append(_rank(run, rank_directory, request.rank, launch.case.tier, heartbeats))
+            failure = watch_ranks(launch, ranks, heartbeats, driver)
+    except EndedError:
+        return Answer(failure=_failure(launch, "it was ended"), was_ended=True)
     finally:
         shutil.rmtree(rank_directory, ignore_errors=True)
-    return ranks[0].counted if failure is None else failure
+    if failure is not None:
+        return Answer(failure=failure)
+    return Answer(counted=ranks[0].counted.work)
+
+
+def _read_facts(tier: Tier, driver: Driver) -> NodeFacts | None:
+    """Return the facts of this node, which a fork reads: NVML stays out of this process."""
+    context = multiprocessing.get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+
+    def read() -> None:
+        driver.close()
+        writing.send_bytes(msgspec.json.encode(read_facts(tier)))
+
+    process = context.Process(target=read)
+    process.start()
+    writing.close()
+    try:
+        while not reading.poll(1.0):
+            driver.beat()
+        return msgspec.json.decode(reading.recv_bytes(), type=NodeFacts)
+    except EOFError:
+        return None  # it has printed why
+    finally:
+        process.join()
+        reading.close()
+
+
+def _rank(
+    run: Callable[[RankChannels], NoReturn],
+    directory: Path,
+    rank: int,
+    tier: Tier,
+    heartbeats: Heartbeats,
+) -> RankProcess:
+    context = multiprocessing.get_context("fork")
+    return RankProcess(context, run, RankFiles(directory=directory, rank=rank), tier, heartbeats)
 
 
 @contextlib.contextmanager
-def _ending(ranks: Sequence[RankProcess], tier: Tier, alive: Callable[[], None]) -> Iterator[None]:
+def _ending(ranks: Sequence[RankProcess], tier: Tier, driver: Driver) -> Iterator[None]:
     """End the ranks that are started in the block, with all that they started."""
-    with ending_orphans(alive):
+    with ending_orphans(driver):
         try:
             yield
         finally:
-            end_ranks(ranks, tier, alive)
+            end_ranks(ranks, tier, driver)
 
 
 def _as_launch(request: CountRequest) -> LaunchRequest:
@@ -200,13 +280,24 @@ def _as_launch(request: CountRequest) -> LaunchRequest:
     return LaunchRequest(case=case, round=0)
 
 
-def _start(
-    request: LaunchRequest,
-    directory: Path,
-    heartbeats: Heartbeats,
-    driver: Connection,
-    ranks: list[RankProcess],
-) -> None:
-    context = multiprocessing.get_context("fork")
-    for rank in range(request.case.world_size):
-        ranks.append(RankProcess(context, request, rank, directory, heartbeats, driver))
+def _with_directories(request: LaunchRequest, records: Path, profiles: Path) -> LaunchRequest:
+    """Return the request with directories of this machine in the place of those of the driver."""
+    profiling = request.profiling
+    if profiling is not None:
+        profiling = msgspec.structs.replace(profiling, directory=str(profiles))
+    return msgspec.structs.replace(
+        request,
+        records=None if request.records is None else str(records),
+        profiling=profiling,
+    )
+
+
+def _contents(directory: Path) -> Mapping[str, bytes]:
+    """Return the ranks' files in a directory, by name; none if it is not there."""
+    if not directory.is_dir():
+        return {}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if _FILES.fullmatch(path.name) and path.is_file()
+    }

@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import wait
+from typing import Protocol
 
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
@@ -16,7 +17,7 @@ from ddp_perf.launch.supervisor.postmortem import (
     describe_hang,
     how_it_ended,
 )
-from ddp_perf.launch.supervisor.rank import REAPED_S, SupervisedRank
+from ddp_perf.launch.supervisor.rank import REAPED_S, RankProcess
 from ddp_perf.system.host.processes import children_of
 from ddp_perf.worker.report import Heartbeats
 
@@ -26,27 +27,48 @@ _ORPHANS_S, _POLL_S = 5.0, 0.001  # the kernel cannot end a process in an uninte
 _LEFT_S = 5.0  # for the others to end their examination after a rank has left it
 
 
+class EndedError(Exception):
+    """The driver asks for the end of the launch."""
+
+
+class Driver(Protocol):
+    """The driver of a launch, as its supervisor sees it."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is ready when the driver has sent something, or ended."""
+        ...
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        ...
+
+    def check(self) -> None:
+        """Raise EOFError if the driver has ended, and EndedError if it asks for the end."""
+        ...
+
+
 def watch_ranks(
     request: LaunchRequest,
-    ranks: Sequence[SupervisedRank],
+    ranks: Sequence[RankProcess],
     heartbeats: Heartbeats,
-    driver: Connection,
-    alive: Callable[[], None],
+    driver: Driver,
 ) -> LaunchFailure | None:
     """Wait until every rank has delivered a result and exited with code 0, or one has failed.
 
     What fails once all ranks have delivered their times ends the wait, and no rank has failed.
-    Raises EOFError if the driver closes the connection.
+    The driver sees that this process runs: it gets a beat at least once a second while this waits,
+    and just before a failure is described, which may take seconds. Raises EOFError if the driver
+    closes the connection, and EndedError if it asks for the end.
     """
     schedule = request.case.schedule
     tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
     left_at: float | None = None
     while running := [rank for rank in ranks if rank.running]:
-        alive()
+        driver.beat()
         _wait(running, driver, tick)
         if any(rank.failed for rank in ranks):
-            _gather(ranks, driver, alive)
-            alive()
+            _gather(ranks, driver)
+            driver.beat()
             return describe_failure(request, ranks)
         now = time.monotonic()
         if left_at is None and any(rank.has_left for rank in ranks):
@@ -63,7 +85,7 @@ def watch_ranks(
                 or_left = ", or a rank of another node left it" if request.case.nodes > 1 else ""
                 _give_up(running, f"the examination hung{or_left}")
                 break
-            alive()
+            driver.beat()
             return describe_hang(request, ranks)
     for rank in ranks:
         if rank.report is None and rank.lost_facts is None:
@@ -71,50 +93,47 @@ def watch_ranks(
     return None
 
 
-def _give_up(running: Sequence[SupervisedRank], why: str) -> None:
+def _give_up(running: Sequence[RankProcess], why: str) -> None:
     for rank in running:
         rank.lost_facts = why
 
 
-def _wait(running: Sequence[SupervisedRank], driver: Connection, timeout: float) -> None:
+def _wait(running: Sequence[RankProcess], driver: Driver, timeout: float) -> None:
     """Wait until a rank reports or ends, the driver closes the connection, or the time is over."""
     readers = [rank.reports for rank in running if rank.report is None]
-    ready = wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
-    if driver in ready:
-        driver.recv_bytes()  # raises EOFError: the driver sends nothing during a launch
+    wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
+    driver.check()
     for rank in running:
         rank.receive()
 
 
-def _gather(ranks: Sequence[SupervisedRank], driver: Connection, alive: Callable[[], None]) -> None:
+def _gather(ranks: Sequence[RankProcess], driver: Driver) -> None:
     """Wait a moment for the other ranks: the first failure noticed may not be the first one."""
     end = time.monotonic() + _GRACE_S
     while (left := end - time.monotonic()) > 0:
         running = [rank for rank in ranks if rank.running]
         if not running:
             return
-        alive()
+        driver.beat()
         _wait(running, driver, left)
 
 
-def end_ranks(ranks: Sequence[SupervisedRank], tier: Tier, alive: Callable[[], None]) -> None:
+def end_ranks(ranks: Sequence[RankProcess], tier: Tier, driver: Driver) -> None:
     """Terminate, kill and reap all ranks, with the processes that they started."""
     for rank in ranks:
         rank.terminate()
-    _await_ends(ranks, _TERMINATE_S, alive)
+    _await_ends(ranks, _TERMINATE_S, driver)
     for rank in ranks:
         rank.kill()
-    _await_ends(ranks, REAPED_S[tier], alive)
+    _await_ends(ranks, REAPED_S[tier], driver)
     for rank in ranks:
         rank.close()
 
 
-def _await_ends(
-    ranks: Sequence[SupervisedRank], patience_s: float, alive: Callable[[], None]
-) -> None:
+def _await_ends(ranks: Sequence[RankProcess], patience_s: float, driver: Driver) -> None:
     end = time.monotonic() + patience_s
     while running := [rank for rank in ranks if rank.running]:
-        alive()
+        driver.beat()
         left = end - time.monotonic()
         if left <= 0:
             return
@@ -124,7 +143,7 @@ def _await_ends(
 
 
 @contextlib.contextmanager
-def ending_orphans(alive: Callable[[], None]) -> Iterator[None]:
+def ending_orphans(driver: Driver) -> Iterator[None]:
     """Kill at the end what the ranks of the block left behind in sessions of their own: daemons.
 
     This process must adopt them, and have no other new children.
@@ -137,7 +156,7 @@ def ending_orphans(alive: Callable[[], None]) -> Iterator[None]:
         while left := frozenset(children_of(os.getpid())) - own:
             if time.monotonic() > end:
                 break
-            alive()
+            driver.beat()
             for pid in left:  # one that has ended has children that are adopted now
                 # A set-user-ID one may only end by itself.
                 with contextlib.suppress(ProcessLookupError, PermissionError):

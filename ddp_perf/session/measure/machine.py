@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.environment import Cluster, LauncherName
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.nvml import keep_open
 from ddp_perf.system.lease import machine_lease
@@ -80,11 +80,8 @@ class Launchers:
 
         The nodes that were described are those that are measured.
         """
-
-        from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-
         launcher = self._named("kubernetes", "cpu")
-        assert isinstance(launcher, NodeLauncher)
+        assert isinstance(launcher, ServerLauncher)
         return launcher.capacity()
 
     def close(self) -> None:
@@ -113,7 +110,7 @@ def make_launcher(
 ) -> Launcher:
     """Return the launcher of this name, for cases of a tier on the nodes of the cluster."""
     if name == "forkserver":
-        return ForkserverLauncher()
+        return ServerLauncher()
     # Imported here: most sessions need no other launcher.
     from ddp_perf.session.measure.node_launchers import make_node_launcher
 

@@ -69,9 +69,7 @@ def measure_script(
     file = script_file(case.script, [*request.import_paths, str(Path.cwd())])
     set_variables(case)
     placed = place_script(case, rank, local_rank, shared_gpu=request.shared_gpu)
-    meeting = None
-    if start.store is not None:
-        meeting = set_torchrun_variables(case, rank, start.store)
+    meeting = set_torchrun_variables(case, rank, start.store)
     roots = request.import_paths if file is None else (*request.import_paths, str(file.parent))
     tree = PrivateTree(directory, roots) if case.script.scratch else None
     run = case.script

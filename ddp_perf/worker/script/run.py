@@ -102,22 +102,16 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
 
     Rank 0 makes the store that a script's ``env://`` meets at. As under torchrun's agent, each
     rank of the script is a client of it, so no port has to be guessed. ``store`` tells the others
-    its port. Collective.
+    its port; between nodes it is that store itself. Collective.
     """
-    if rank == 0:
-        meeting = _loopback_store()
-        store.set(_PORT, str(meeting.port))
-    else:
-        meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
+    meeting = store if case.nodes > 1 else _meeting_on_this_host(rank, store)
     os.environ |= {
-        "MASTER_ADDR": _LOOPBACK,
-        "MASTER_PORT": str(meeting.port),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "GROUP_RANK": str(rank // case.ranks_per_node),
+        "GROUP_WORLD_SIZE": str(case.nodes),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(case.world_size),
-        "TORCHELASTIC_RUN_ID": str(meeting.port),  # of no other launch at the same time
+        "TORCHELASTIC_RUN_ID": os.environ["MASTER_PORT"],  # of no other launch at the same time
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -125,6 +119,16 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     }
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
+    return meeting
+
+
+def _meeting_on_this_host(rank: int, store: Store) -> TCPStore:
+    if rank == 0:
+        meeting = _loopback_store()
+        store.set(_PORT, str(meeting.port))
+    else:
+        meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
+    os.environ |= {"MASTER_ADDR": _LOOPBACK, "MASTER_PORT": str(meeting.port)}
     return meeting
 
 

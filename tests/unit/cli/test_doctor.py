@@ -29,7 +29,7 @@ def run(monkeypatch):
 
     def start(reader, *arguments, launcher=FakeLauncher):
         monkeypatch.setattr(command, "NvmlReader", lambda: reader)
-        monkeypatch.setattr(command, "ForkserverLauncher", launcher)
+        monkeypatch.setattr(command, "ServerLauncher", launcher)
         return CliRunner().invoke(app, ["doctor", *arguments])
 
     return start

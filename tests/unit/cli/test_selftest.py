@@ -47,7 +47,7 @@ class Command:
         monkeypatch.chdir(directory)
         monkeypatch.setattr("time.monotonic", lambda: self._now)
         monkeypatch.setattr("ddp_perf.cli.selftest.find_capacity", lambda: self.capacity)
-        monkeypatch.setattr("ddp_perf.cli.selftest.ForkserverLauncher", self._launcher)
+        monkeypatch.setattr("ddp_perf.cli.selftest.ServerLauncher", self._launcher)
         monkeypatch.setattr("ddp_perf.session.measure.machine.machine_lease", self._lease)
 
     def __call__(self, *arguments):

@@ -41,7 +41,7 @@ class Command:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         command = "ddp_perf.cli.try_script"
         monkeypatch.setattr(f"{command}.find_capacity", lambda: self.capacity)
-        monkeypatch.setattr(f"{command}.ForkserverLauncher", lambda: self.launcher)
+        monkeypatch.setattr(f"{command}.ServerLauncher", lambda: self.launcher)
         lease = "ddp_perf.session.measure.machine.machine_lease"
         monkeypatch.setattr(lease, lambda **_: contextlib.nullcontext())
 

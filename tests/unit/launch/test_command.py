@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ddp_perf.launch.command import CommandLauncher, RelayProcess, command_words
 
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import command
-from ddp_perf.launch.command import CommandLauncher, RelayProcess, command_words
-from ddp_perf.launch.launcher import Runtime, package_directory
+from ddp_perf.launch.interpreter import package_directory
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.protocol import PROTOCOL, RelayAnswer
 from tests.packages import copied_package
 

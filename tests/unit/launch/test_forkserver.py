@@ -7,13 +7,13 @@ import contextlib
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import server_environment
+from ddp_perf.launch.interpreter import server_environment
+from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
 
 
 def runtime(environ, **case):
-    launcher = ForkserverLauncher(interpreter="/no/such/python", environ=environ)
+    launcher = ServerLauncher(interpreter="/no/such/python", environ=environ)
     with contextlib.closing(launcher):
         launcher.runtime(make_case(**case))
 
@@ -55,7 +55,7 @@ def test_a_server_that_does_not_start_has_its_reason(tmp_path, script, why):
     interpreter = tmp_path / "python"
     interpreter.write_text(f"#!/bin/sh\n{script}\n")
     interpreter.chmod(0o755)
-    launcher = ForkserverLauncher(interpreter=str(interpreter))
+    launcher = ServerLauncher(interpreter=str(interpreter))
 
     with contextlib.closing(launcher), pytest.raises(LaunchError, match=f"did not start: {why}$"):
         launcher.runtime(make_case())
@@ -95,7 +95,7 @@ def test_a_server_of_a_package_without_a_version_of_the_protocol_is_refused(tmp_
     for directory in (launch, launch.parent):
         (directory / "__init__.py").touch()
     (launch / "server.py").write_text(_OLDER_SERVER, encoding="utf-8")
-    launcher = ForkserverLauncher(package=tmp_path)
+    launcher = ServerLauncher(package=tmp_path)
 
     with contextlib.closing(launcher), pytest.raises(LaunchError) as caught:
         launcher.runtime()

@@ -13,7 +13,8 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, RankCounted
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import protocol
-from ddp_perf.launch.launcher import Runtime, package_directory
+from ddp_perf.launch.interpreter import package_directory
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.protocol import (
     PROTOCOL,
     DescribeRequest,

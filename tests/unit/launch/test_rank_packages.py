@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.launch.rank_packages import (
+from ddp_perf.launch.interpreter import (
     RANK_PACKAGES,
     install_command,
     missing_here,

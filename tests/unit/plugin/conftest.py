@@ -151,7 +151,7 @@ def project(pytester, monkeypatch):
         project.launchers.append(Launcher(lambda request: project.answer(request)))
         return project.launchers[-1]
 
-    monkeypatch.setattr(machine, "ForkserverLauncher", launcher)
+    monkeypatch.setattr(machine, "ServerLauncher", launcher)
     monkeypatch.setattr(touched, "versions_behind", versions_once)
     monkeypatch.setattr(plugin_session, "find_capacity", lambda: project.capacity)
     monkeypatch.setattr(machine, "machine_lease", lambda **_: contextlib.nullcontext())

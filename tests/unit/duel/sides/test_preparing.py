@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.errors import SideError
-from ddp_perf.launch.launcher import package_directory
+from ddp_perf.launch.interpreter import package_directory
 
 
 def prepared_side(spec, root):

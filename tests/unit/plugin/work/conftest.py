@@ -38,5 +38,5 @@ def counting(project, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     shutil.copy(REPOSITORY / "tests" / "work" / "test_work.py", project.path / "tests")
     counting = Counting(project)
-    monkeypatch.setattr(plugin_session, "ForkserverLauncher", lambda: counting.counter)
+    monkeypatch.setattr(plugin_session, "ServerLauncher", lambda: counting.counter)
     return counting

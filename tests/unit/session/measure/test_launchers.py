@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.environment import Cluster
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.session.measure import machine
 from ddp_perf.session.measure.machine import Launchers, make_launcher
 from tests.builders import FakeLauncher, make_case
@@ -46,7 +46,7 @@ def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("forkserver", ForkserverLauncher), ("torchrun", NodeLauncher)]
+    ("name", "kind"), [("forkserver", ServerLauncher), ("torchrun", NodeLauncher)]
 )
 def test_each_name_has_its_launcher(name, kind):
     launcher = make_launcher(name, Cluster(), tier="cpu", root=Path(), on_wait=print)

@@ -34,7 +34,7 @@ def events(monkeypatch):
         finally:
             noted.append("freed")
 
-    monkeypatch.setattr(machine, "ForkserverLauncher", Launcher)
+    monkeypatch.setattr(machine, "ServerLauncher", Launcher)
     monkeypatch.setattr(machine, "machine_lease", lease)
     return noted
 

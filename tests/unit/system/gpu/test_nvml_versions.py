@@ -163,7 +163,7 @@ def test_doctor_and_rank_watch_use_the_other_readings(name, monkeypatch):
     install(monkeypatch)
     host = HostState(name="node7", cpu="Some Processor", cores=(0, 1))
     monkeypatch.setattr(command, "read_host_state", lambda: host)
-    monkeypatch.setattr(command, "ForkserverLauncher", FakeLauncher)
+    monkeypatch.setattr(command, "ServerLauncher", FakeLauncher)
     for break_it in (
         lambda: monkeypatch.setattr(pynvml, name, failing(ERRORS[0])),
         lambda: monkeypatch.delattr(pynvml, name),

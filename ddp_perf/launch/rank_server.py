@@ -1,0 +1,254 @@
+"""The driver's side of a server: it is started here, gets requests one by one, and is watched."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.engine import Transport
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.protocol import Answer, Channel, EndRequest, Request, read_hello, start_line
+from ddp_perf.system.host.processes import describe_state, state_of
+
+_ANSWER = msgspec.json.Decoder(Answer)
+START_S = 300.0  # an import of torch from a cold network disk takes minutes
+GRACE_S = 10.0  # for the other nodes to fail by themselves after one has failed
+_READINGS = 5  # without a beat, before a server counts as silent
+_END_S = 1.0
+
+
+class ServerLostError(Exception):
+    """The server and its ranks have ended; the text describes how."""
+
+
+class RankServer:
+    """A server, which begins to start when this is made; ``greet`` waits for it.
+
+    ``directory`` is for the server's own messages. Raises LaunchError if it cannot be started.
+    Use it from the main thread: a server of this machine ends with the thread that started it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        variables: Mapping[str, str],
+        preloaded: tuple[str, ...],
+        directory: Path,
+    ) -> None:
+        self.directory = directory
+        self._transport = transport
+        variables = {**transport.variables, **variables}
+        own = variables if transport.is_child else {}  # it need not execute itself for them
+        self._errors = directory / "server.err"
+        with self._errors.open("wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    transport.words,
+                    bufsize=0,
+                    env={**transport.environ, **own},
+                    cwd=transport.working_directory,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,  # the driver handles Ctrl-C
+                )
+            except OSError as error:
+                raise LaunchError(
+                    f"{transport.who} cannot be started: {transport.words[0]}: {error.strerror}"
+                ) from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
+        self._beats = self._silent = 0
+        self._runtime: Runtime | None = None
+        with contextlib.suppress(BrokenPipeError):  # its output may have the reason
+            self._channel.send_line(
+                start_line(
+                    dict(variables),
+                    preloaded,
+                    directory=str(directory) if transport.is_child else None,
+                    parent=os.getpid() if transport.is_child else None,
+                )
+            )
+
+    @property
+    def has_started(self) -> bool:
+        """True after it was greeted."""
+        return self._runtime is not None
+
+    @property
+    def runtime(self) -> Runtime:
+        """The versions that its ranks run on, after ``greet``."""
+        assert self._runtime is not None
+        return self._runtime
+
+    def greet(self) -> None:
+        """Wait until it has imported torch. Raises LaunchError if it ends, or takes too long."""
+        if self._runtime is not None:
+            return
+        try:
+            hello = self._channel.receive(START_S)
+            if hello is not None:
+                self._runtime = read_hello(hello, self._transport.package).runtime
+                return
+            why = f"no answer in {START_S:.0f} s{self._state()}"
+            self.close()
+            printed = self.output_tail(3).replace("\n", " | ")
+            why += f": {printed}" if printed else ""
+        except EOFError:
+            self.close()  # it may still write the reason
+            why = self._why_ended()
+        except BaseException:  # also Ctrl-C during the import of torch
+            self.close()
+            raise
+        raise LaunchError(f"{self._transport.who} did not start: {why}")
+
+    def _why_ended(self) -> str:
+        printed = self.output_tail(3).replace("\n", " | ")
+        why = self._end() + (f": {printed}" if printed else ", and it wrote nothing")
+        no_package = re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed)
+        return why + (f"\nremedy: {self._transport.remedy}" if no_package else "")
+
+    def _end(self) -> str:
+        code = self._process.returncode
+        if code >= 0:
+            return f"exit code {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return name + (" (out of memory? see the kernel's log)" if code == -signal.SIGKILL else "")
+
+    def fileno(self) -> int:
+        """Return the descriptor that is ready when it has sent something, or has ended."""
+        return self._channel.fileno()
+
+    def ask(self, request: Request) -> None:
+        """Send a request. That it cannot be sent shows when its answer is read."""
+        self._silent, self._beats = 0, self._channel.beats
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send(msgspec.json.encode(request))
+
+    def answer(self) -> Answer | None:
+        """Return the answer if it has arrived. Raises ServerLostError if there will be none."""
+        try:
+            data = self._channel.receive(0)
+            return None if data is None else _ANSWER.decode(data)
+        except msgspec.DecodeError as error:
+            self._kill()
+            raise ServerLostError(
+                f"{self._transport.who} gave an answer that is none of ddp_perf: {error}"
+            ) from None
+        except EOFError:
+            self.close()
+            raise ServerLostError(
+                f"{self._transport.who} ended ({self._end()}), and its ranks with it"
+            ) from None
+
+    def check_silence(self, patience_s: float) -> None:
+        """Kill it if it has given no sign of life for ``patience_s``: raises ServerLostError.
+
+        This is called each fifth of that time. Readings are counted, not seconds, so a machine that
+        was suspended does not lose its server.
+        """
+        before, self._beats = self._beats, self._channel.beats
+        self._silent = 0 if self._beats != before else self._silent + 1
+        if self._silent < _READINGS:
+            return
+        state = self._state()
+        self._kill()  # it would not notice that its input is closed
+        raise ServerLostError(
+            f"{self._transport.who} gave no sign of life for {patience_s:.0f} s{state}; it was"
+            " killed with its ranks, and the next launch starts another. Check what stops processes"
+            " there: a debugger, a scheduler, SIGSTOP"
+        )
+
+    def _state(self) -> str:
+        if not self._transport.is_child:
+            return ""
+        return f": its process is {describe_state(state_of(self._process.pid))}"
+
+    def close(self) -> None:
+        """Close its input, which ends it with its ranks; kill what does not end.
+
+        A second call does nothing.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(self._transport.goodbye_s)
+        self._kill()
+
+    def _kill(self) -> None:
+        """Kill the command, with what it left behind."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def output_tail(self, lines: int = 20) -> str:
+        """Return the last lines that the command printed: on stderr, or if none, on stdout."""
+        text = self._errors.read_text(encoding="utf-8", errors="replace")
+        return "\n".join((text.splitlines() or self._channel.printed())[-lines:])
+
+
+Name = TypeVar("Name", bound=str)
+
+
+def await_answers(
+    servers: Mapping[Name, RankServer], patience_s: float
+) -> dict[Name, Answer | ServerLostError]:
+    """Return the answer of each server that was asked, or how it was lost.
+
+    If one fails, the others are asked to end GRACE_S later: they may fail, too, and one of them may
+    be the cause. An interrupt ends all servers that have not answered.
+    """
+    waiting = dict(servers)
+    found: dict[Name, Answer | ServerLostError] = {}
+    tick = patience_s / _READINGS
+    next_reading, end_at = time.monotonic() + tick, math.inf
+    asked_to_end = False
+    try:
+        while waiting:
+            wait(list(waiting.values()), max(min(next_reading, end_at) - time.monotonic(), 0))
+            is_reading = time.monotonic() >= next_reading
+            next_reading = time.monotonic() + tick if is_reading else next_reading
+            for name, server in list(waiting.items()):
+                try:
+                    answer = server.answer()
+                    if answer is None and is_reading:
+                        server.check_silence(patience_s)
+                    outcome: Answer | ServerLostError | None = answer
+                except ServerLostError as lost:
+                    outcome = lost
+                if outcome is not None:
+                    found[name] = outcome
+                    del waiting[name]
+            if not asked_to_end and any(map(_failed, found.values())):
+                end_at = min(end_at, time.monotonic() + GRACE_S)
+            if time.monotonic() >= end_at:
+                asked_to_end, end_at = True, math.inf
+                for server in waiting.values():
+                    server.ask(EndRequest())
+    except BaseException:
+        for server in waiting.values():
+            server.close()
+        raise
+    return found
+
+
+def _failed(outcome: Answer | ServerLostError) -> bool:
+    return isinstance(outcome, ServerLostError) or outcome.failure is not None
