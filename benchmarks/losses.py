@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from ddp_perf.config.loading import Overrides, find_suites, load_cases
 from ddp_perf.core.case import LOSS_TOLERANCES, Case, Schedule
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.session.gate.exact import losses_of, losses_to_store
 from tests.correctness.one_process import batches_of, comparable, parts_of_ranks
@@ -108,7 +109,7 @@ def _short(case: Case, precision: str | None) -> Case:
 def _measured(cases: list[Case]) -> Iterator[Measured]:
     with (
         contextlib.closing(ServerLauncher()) as plain,
-        contextlib.closing(ServerLauncher(environ={**os.environ, **OLDER})) as older,
+        contextlib.closing(ServerLauncher(ThisMachine(environ={**os.environ, **OLDER}))) as older,
     ):
         for case in cases:
             first = _launched(plain, case, 0)

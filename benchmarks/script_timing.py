@@ -27,6 +27,7 @@ from benchmarks.script_values import RealScript
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.stats.interval import upper_t
 
@@ -132,7 +133,7 @@ def _timed(script: RealScript, case: Case, directory: Path, round_: int) -> Time
         )
         with (
             _alone(case, Path(stamps), directory),
-            contextlib.closing(ServerLauncher(working_directory=directory)) as launcher,
+            contextlib.closing(ServerLauncher(ThisMachine(working_directory=directory))) as launcher,
         ):
             result = launcher.launch(request)
             if not isinstance(result, LaunchResult):

@@ -86,7 +86,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     launcher: Annotated[
         LauncherName,
         Meta(
-            description="What starts the ranks: forkserver on this machine, torchrun on it or on"
+            description="What starts the ranks: forkserver on this machine, ssh on"
             " other hosts, or a job of Slurm or Kubernetes."
         ),
     ] = "forkserver"

@@ -100,11 +100,11 @@ def _pcie_rate(link: str) -> int:
 # The machines of a session, and what starts ranks on them.
 
 
-LauncherName = Literal["forkserver", "torchrun", "slurm", "kubernetes"]
-LAUNCHERS: tuple[LauncherName, ...] = ("forkserver", "torchrun", "slurm", "kubernetes")
+LauncherName = Literal["forkserver", "ssh", "slurm", "kubernetes"]
+LAUNCHERS: tuple[LauncherName, ...] = ("forkserver", "ssh", "slurm", "kubernetes")
 # A host that does not answer would else take the whole deadline of a launch.
 NODE_SHELL = "ssh -o ConnectTimeout=15 -o ServerAliveInterval=15 {node}"
-_PORT = 29400  # torchrun's own for a c10d rendezvous
+_PORT = 29400  # torchrun's own for a rendezvous
 _TORCHRUN = {"nodes": "nnodes", "ranks_per_node": "nproc_per_node", "endpoint": "rdzv_endpoint"}
 
 
@@ -124,7 +124,7 @@ class Cluster(
     nodes: int = 1
     ranks_per_node: int | None = None  # None: every case has one node
     each_node: bool = False  # they are alike, and each of them launches every case by itself
-    hosts: tuple[str, ...] = ()  # of torchrun; empty: this machine
+    hosts: tuple[str, ...] = ()  # of ssh
     node_shell: str = NODE_SHELL  # runs a command, its last argument, on the host {node}
     endpoint: str | None = None  # host:port of the rendezvous; None: on the first host
     pod_template: str | None = None  # file that describes the pods of Kubernetes
@@ -134,19 +134,19 @@ class Cluster(
 
     @property
     def rendezvous(self) -> str:
-        """The endpoint at which the nodes of torchrun meet, as every node reaches it."""
+        """The endpoint at which the ranks of several hosts meet, as every node reaches it."""
         return self.endpoint or (f"{self.hosts[0]}:{_PORT}" if self.hosts else "")
 
 
 def check_cluster(cluster: Cluster, launchers: Collection[LauncherName]) -> None:
     """Raise ConfigError for keys that do not fit together, or to the suites' launchers."""
     nodes, hosts = cluster.nodes, cluster.hosts
-    if hosts and "torchrun" not in launchers:
-        raise _refused("hosts: only torchrun uses them; write launcher: torchrun")
+    if hosts and "ssh" not in launchers:
+        raise _refused("hosts: only ssh uses them; write launcher: ssh")
+    if not hosts and "ssh" in launchers:
+        raise _refused("launcher: ssh needs the names of hosts; write hosts: [a, b]")
     if hosts and nodes != len(hosts):
         raise _refused(f"nnodes: {nodes}, and there are {len(hosts)} hosts; leave one of them out")
-    if not hosts and nodes > 1 and "torchrun" in launchers:
-        raise _refused(f"nnodes: {nodes}: torchrun needs their names in hosts")
     if not hosts and (cluster.endpoint or cluster.node_shell != NODE_SHELL):
         key = "rdzv_endpoint" if cluster.endpoint else "node_shell"
         raise _refused(f"{key}: it is for several hosts; write hosts: [a, b]")
@@ -165,14 +165,14 @@ def check_cluster(cluster: Cluster, launchers: Collection[LauncherName]) -> None
     if nodes > 1 and cluster.ranks_per_node is None:
         raise _refused(f"{nodes} nodes need nproc_per_node, the ranks that each of them has")
     if cluster.each_node and nodes < 2:
-        key = "hosts: [a, b]" if "torchrun" in launchers else "nnodes"
+        key = "hosts: [a, b]" if "ssh" in launchers else "nnodes"
         if set(launchers) == {"forkserver"}:
-            key = "launcher: torchrun and hosts: [a, b]"
+            key = "launcher: ssh and hosts: [a, b]"
         raise _refused(f"each_node: there is one node; write {key}")
     if nodes > 1 and set(launchers) == {"forkserver"}:
         raise _refused(
             f"nnodes: {nodes}: the forkserver starts ranks on this machine alone; write launcher:"
-            " torchrun, slurm or kubernetes"
+            " ssh, slurm or kubernetes"
         )
 
 

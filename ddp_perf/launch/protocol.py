@@ -235,7 +235,7 @@ class Channel:
             return
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
-            data = unframed(line)
+            data = unframed(bytes(line))
             if data is None:
                 self.noise.append(bytes(line))
                 continue

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
@@ -65,9 +65,7 @@ class RankServer:
                     start_new_session=True,  # the driver handles Ctrl-C
                 )
             except OSError as error:
-                raise LaunchError(
-                    f"{transport.who} cannot be started: {transport.words[0]}: {error.strerror}"
-                ) from None
+                raise LaunchError(f"{transport.who} cannot be started: {error.strerror}") from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
@@ -117,7 +115,7 @@ class RankServer:
 
     def _why_ended(self) -> str:
         printed = self.output_tail(3).replace("\n", " | ")
-        why = self._end() + (f": {printed}" if printed else ", and it wrote nothing")
+        why = self._end() + self._hint() + (f": {printed}" if printed else ", no output")
         no_package = re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed)
         return why + (f"\nremedy: {self._transport.remedy}" if no_package else "")
 
@@ -125,8 +123,11 @@ class RankServer:
         code = self._process.returncode
         if code >= 0:
             return f"exit code {code}"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return name + (" (out of memory? see the kernel's log)" if code == -signal.SIGKILL else "")
+        return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+
+    def _hint(self) -> str:
+        is_killed = self._process.returncode == -signal.SIGKILL
+        return "; out of memory? see the kernel's log" if is_killed else ""
 
     def fileno(self) -> int:
         """Return the descriptor that is ready when it has sent something, or has ended."""
@@ -151,7 +152,7 @@ class RankServer:
         except EOFError:
             self.close()
             raise ServerLostError(
-                f"{self._transport.who} ended ({self._end()}), and its ranks with it"
+                f"{self._transport.who} ended ({self._end()}), and its ranks with it{self._hint()}"
             ) from None
 
     def check_silence(self, patience_s: float) -> None:
@@ -205,7 +206,7 @@ class RankServer:
         return "\n".join((text.splitlines() or self._channel.printed())[-lines:])
 
 
-Name = TypeVar("Name", bound=str)
+Name = TypeVar("Name", bound=Hashable)
 
 
 def await_answers(
@@ -223,7 +224,8 @@ def await_answers(
     asked_to_end = False
     try:
         while waiting:
-            wait(list(waiting.values()), max(min(next_reading, end_at) - time.monotonic(), 0))
+            left = min(next_reading, end_at) - time.monotonic()
+            wait([server.fileno() for server in waiting.values()], max(left, 0))
             is_reading = time.monotonic() >= next_reading
             next_reading = time.monotonic() + tick if is_reading else next_reading
             for name, server in list(waiting.items()):

@@ -158,5 +158,5 @@ def check_nodes(nodes: Sequence[str]) -> None:
         found = f"{nodes[0]} alone" if nodes else "this machine alone"
         raise LaunchError(
             f"each_node: the launcher has {found}; give it two nodes or more, as with launcher:"
-            " torchrun and hosts: [a, b]"
+            " ssh and hosts: [a, b]"
         )

@@ -1,4 +1,4 @@
-"""each_node with real torchrun on two "hosts": a shell that runs the command here."""
+"""each_node on two "hosts": a shell that runs the command here."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nodes(ddp_measured, assert_verdict):
 
 
 CLUSTER = """
-launcher: torchrun
+launcher: ssh
 hosts: [a, b]
 nproc_per_node: 1
 each_node: true

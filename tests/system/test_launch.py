@@ -16,6 +16,7 @@ import torch
 
 from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
 
@@ -277,7 +278,7 @@ def test_a_dead_forkserver_is_reported_and_replaced(request_of):
     try:
         outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
         assert outcome.kind == "server"
-        assert "signal 9" in outcome.detail
+        assert "ended (SIGKILL), and its ranks with it" in outcome.detail
         assert outcome.detail.endswith("; out of memory? see the kernel's log")
         after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
         assert isinstance(after, LaunchResult)
@@ -307,8 +308,8 @@ def test_an_interpreter_that_cannot_run_ranks_is_an_error_in_one_line(tmp_path):
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\necho no torch here >&2\nexit 1\n")
     interpreter.chmod(0o755)
-    launcher = ServerLauncher(interpreter=str(interpreter))
-    with pytest.raises(LaunchError, match="did not start: no torch here"):
+    launcher = ServerLauncher(ThisMachine(interpreter=str(interpreter)))
+    with pytest.raises(LaunchError, match="did not start: exit code 1: no torch here"):
         launcher.runtime(make_case())
     launcher.close()
 

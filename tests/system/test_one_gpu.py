@@ -14,6 +14,7 @@ import pytest
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.strategy import PostLocalSgdHook, PowerSgdHook
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
 
@@ -22,7 +23,7 @@ ONE_GPU = Path(__file__).parent / "one_gpu"
 
 def launcher_on_one_gpu(**environ):
     environ = {**os.environ, "PYTHONPATH": str(ONE_GPU), **environ}
-    return contextlib.closing(ServerLauncher(environ=environ))
+    return contextlib.closing(ServerLauncher(ThisMachine(environ=environ)))
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,6 @@ import pytest
 
 from ddp_perf.config.suite import ScriptSuite, script_cases
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.launch.nodes.torchrun import TorchrunEngine
 from ddp_perf.system.host.processes import state_of
 
 # Two ranks train a model that averages its gradients by DDP; the rest is the test's.
@@ -290,22 +289,29 @@ def test_a_script_without_a_private_directory_writes_where_it_says(launch, tmp_p
 
 
 @pytest.mark.slow
-def test_a_script_runs_under_torchrun_too(launch, tmp_path):
-    """torchrun sets the variables that a forked rank has; the tree is in its node's directory."""
-    measured(launch(SAVING, files=FILES, scratch=True))
-    _, *forked = (tmp_path / "places0").read_text().splitlines()
-    with contextlib.closing(NodeLauncher(TorchrunEngine())) as torchrun:
-        ranks = measured(torchrun.launch(request_of(tmp_path, scratch=True)))
+def test_a_script_has_the_variables_that_torchrun_sets(launch, tmp_path):
+    text = """
+    with open(os.path.join(os.path.dirname(__file__), f"names{dist.get_rank()}"), "w") as file:
+        print(*os.environ, sep="\\n", file=file)
+    for _ in range(int(os.environ.get("STEPS_UNDER_TORCHRUN", 10**6))):
+        step()
+    """
+    measured(launch(text))
+    forked = [(tmp_path / f"names{rank}").read_text().splitlines() for rank in (0, 1)]
 
-    assert ranks[0].digest == ranks[1].digest
-    assert ranks[0].script.steps_at == "train.py:12"
-    work, *elastic = (tmp_path / "places0").read_text().splitlines()
-    assert (tmp_path / "places1").read_text().splitlines()[0] == work
-    assert not Path(work).exists()
-    ours, theirs = (
-        {name for name in names if name.startswith(_OF_TORCHRUN)} for names in (forked, elastic)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run(
+        [*command, str(tmp_path / "train.py")],
+        env={**os.environ, "STEPS_UNDER_TORCHRUN": "1"},
+        check=True,
+        timeout=120,
     )
-    assert ours == theirs - {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of torchrun's own process
+
+    for rank in (0, 1):
+        theirs = (tmp_path / f"names{rank}").read_text().splitlines()
+        ours = {name for name in forked[rank] if name.startswith(_OF_TORCHRUN)}
+        wanted = {name for name in theirs if name.startswith(_OF_TORCHRUN)}
+        assert ours == wanted - {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of torchrun's own process
 
 
 @pytest.mark.slow

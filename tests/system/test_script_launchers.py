@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
-from ddp_perf.launch.command import CommandLauncher
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.launch.nodes.slurm import SlurmEngine
-from ddp_perf.launch.nodes.torchrun import TorchrunEngine
+from ddp_perf.launch.engines.hosts import Hosts
+from ddp_perf.launch.engines.machine import UserCommand
+from ddp_perf.launch.engines.slurm import SlurmEngine
+from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.unit.duel.script_cases import make_script_case
 
 SCRIPT = """
@@ -52,7 +53,7 @@ def script_request(tmp_path_factory):
 @pytest.fixture(scope="module")
 def forked(script_request):
     """A launch of a command, whose ranks are forks of a server in it."""
-    return launched(CommandLauncher("env SIDE=there {command}"), script_request)
+    return launched(ServerLauncher(UserCommand("env SIDE=there {command}")), script_request)
 
 
 def launched(launcher, request):
@@ -83,24 +84,27 @@ def test_a_server_that_a_command_starts_runs_it_with_its_neighbour(forked):
     assert first.digest == second.digest
 
 
+def over_two_nodes(request, engine):
+    case = msgspec.structs.replace(request.case, nodes=2)
+    return launched(ServerLauncher(engine), msgspec.structs.replace(request, case=case))
+
+
 @pytest.mark.slow
-def test_torchrun_runs_it(script_request, forked, tmp_path):
+def test_two_hosts_run_it_in_one_group(script_request, forked, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    engine = Hosts(["a", "b"], node_shell="env NODE={node} sh -c", endpoint=endpoint)
     request = msgspec.structs.replace(script_request, output=str(tmp_path))
 
-    outcome = launched(NodeLauncher(TorchrunEngine()), request)
+    outcome = over_two_nodes(request, engine)
 
     check_alike(outcome, forked)
-    assert [rank.placement for rank in outcome.ranks] == [one.placement for one in forked.ranks]
+    assert [rank.placement.node for rank in outcome.ranks] == [0, 1]
     assert (tmp_path / "rank1.out").read_text() == "rank 1 of 2 --batch-size 64\n"
 
 
-def test_two_nodes_of_slurm_run_it_in_one_group(cluster, script_request, forked, tmp_path):
-    case = msgspec.structs.replace(script_request.case, nodes=2)
-    engine = SlurmEngine(nodes=2, gpus_per_node=8, directory=tmp_path, on_wait=print)
-
-    outcome = launched(
-        NodeLauncher(engine, nodes=2), msgspec.structs.replace(script_request, case=case)
-    )
+def test_two_nodes_of_slurm_run_it_in_one_group(cluster, script_request, forked):
+    outcome = over_two_nodes(script_request, SlurmEngine(nodes=2, gpus_per_node=8, on_wait=print))
 
     check_alike(outcome, forked)
     assert [rank.placement.node for rank in outcome.ranks] == [0, 1]

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from ddp_perf.launch.command import CommandLauncher
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.duel.open_sides import side_launcher
 from ddp_perf.duel.values import PreparedSide, Side
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.engines.machine import ThisMachine, UserCommand
 from ddp_perf.launch.interpreter import RANK_PACKAGES, package_directory
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_request
@@ -62,7 +62,7 @@ def test_another_interpreter_imports_the_package_of_its_side_and_nothing_else_th
     interpreter = script(tmp_path / "python", f'exec {sys.executable} "$@"')
     request = make_request("mlp", model=MLP, world_sizes=[1])
 
-    launcher = ServerLauncher(interpreter=interpreter, package=package)
+    launcher = ServerLauncher(ThisMachine(interpreter=interpreter, package=package))
     with contextlib.closing(launcher):
         outcome = launcher.launch(request)
 
@@ -133,7 +133,7 @@ def test_server_rank_and_count_import_only_what_is_listed(tmp_path):
     }
     request = make_request("mlp", model=MLP)
 
-    with contextlib.closing(ServerLauncher(environ=environ)) as launcher:
+    with contextlib.closing(ServerLauncher(ThisMachine(environ=environ))) as launcher:
         outcome, work = launcher.launch(request), counted(launcher, request)
         refused = launcher.launch(make_request("importing:build", HERE / "workloads"))
         (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
@@ -156,23 +156,25 @@ def wrapped(tmp_path_factory):
         'COLOUR=green; export COLOUR\ncd /\necho "== a banner =="\nprintf "no end of line "\n"$@"',
     )
     environ = {**os.environ, "PATH": PATH}
-    with contextlib.closing(CommandLauncher(f"{wrapper} {{command}}", environ=environ)) as launcher:
+    with contextlib.closing(
+        ServerLauncher(UserCommand(f"{wrapper} {{command}}", environ=environ))
+    ) as launcher:
         yield launcher
 
 
 @pytest.fixture
-def relayed(request_of):
-    return lambda **model: request_of("relayed:build", model, world_sizes=[1], step_deadline_s=5)
+def coloured(request_of):
+    return lambda **model: request_of("coloured:build", model, world_sizes=[1], step_deadline_s=5)
 
 
-def test_a_command_launches_and_counts_as_the_forkserver_does(wrapped, launcher, relayed, tmp_path):
+def test_a_command_launches_and_counts_as_this_machine_does(wrapped, launcher, coloured, tmp_path):
     request = msgspec.structs.replace(
-        relayed(),
+        coloured(),
         output=str(tmp_path / "output"),
         profiling=Profiling(steps=1, directory=str(tmp_path / "traces")),
     )
 
-    outcome, forked = wrapped.launch(request), launcher.launch(relayed())
+    outcome, forked = wrapped.launch(request), launcher.launch(coloured())
 
     assert isinstance(outcome, LaunchResult), str(outcome)
     assert outcome.ranks[0].structure == forked.ranks[0].structure
@@ -195,30 +197,28 @@ def test_a_failure_in_a_rank_is_described_as_ever(wrapped, request_of):
 
 
 @pytest.mark.slow
-def test_a_relay_that_is_killed_or_stopped_is_replaced(wrapped, relayed):
+def test_a_server_that_is_killed_or_stopped_is_replaced(wrapped, coloured):
     killed, stopped = (
-        wrapped.launch(relayed(sent="SIGKILL")),
-        wrapped.launch(relayed(sent="SIGSTOP")),
+        wrapped.launch(coloured(sent="SIGKILL")),
+        wrapped.launch(coloured(sent="SIGSTOP")),
     )
 
     for failure, why in (
-        (killed, "the command of the side ended (exit code 137), and its ranks with it"),
-        (stopped, "the command of the side gave no sign of life for 5 s, and was killed"),
+        (killed, "ended (exit code 137), and its ranks with it"),
+        (stopped, "gave no sign of life for 5 s; it was killed"),
     ):
         assert isinstance(failure, LaunchFailure)
         assert failure.kind == "server"
-        assert failure.detail.startswith(why)
+        assert failure.detail.startswith("the command of the side (")
+        assert why in failure.detail
 
 
 def test_an_error_of_the_machinery_in_a_command_is_one_here(tmp_path):
-    """The relay needs no torch itself."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'ddp_perf.launch.relay' not in sys.orig_argv: sys.modules['torch'] = None\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     command = f"env -i PATH={PATH} PYTHONPATH={tmp_path}:{HERE.parents[1]} {{command}}"
 
     with (
-        contextlib.closing(CommandLauncher(command)) as launcher,
+        contextlib.closing(ServerLauncher(UserCommand(command))) as launcher,
         pytest.raises(LaunchError, match=r"did not start: .*torch"),
     ):
         launcher.runtime()

@@ -1,4 +1,4 @@
-"""Two hosts with a link of a known rate, on one machine: a real torchrun starts ranks on both.
+"""Two hosts with a link of a known rate, on one machine: servers on both start ranks.
 
 The link is a veth pair between two network namespaces. A token bucket lets its bytes pass at a
 rate, so what a step sends takes at least as long as bytes ÷ rate says.
@@ -6,6 +6,7 @@ rate, so what a step sends takes at least as long as bytes ÷ rate says.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import subprocess
 import sys
@@ -15,8 +16,8 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankConditions
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
-from ddp_perf.launch.nodes.torchrun import TorchrunEngine
+from ddp_perf.launch.engines.hosts import Hosts
+from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.scaling.curves import measured_series
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
 from ddp_perf.stats.link import Link, Topology
@@ -49,10 +50,11 @@ def hosts():
 
 @pytest.fixture(scope="module")
 def on_hosts(hosts):
-    """A launcher that runs torchrun on as many of the hosts as a case has nodes."""
+    """A launcher on as many of the hosts as a case has nodes."""
     endpoint = f"{hosts.addresses[0]}:29400"
-    engine = TorchrunEngine(hosts=hosts.names, node_shell=hosts.shell, endpoint=endpoint)
-    return NodeLauncher(engine, nodes=2)
+    engine = Hosts(hosts.names, node_shell=hosts.shell, endpoint=endpoint)
+    with contextlib.closing(ServerLauncher(engine)) as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="module")

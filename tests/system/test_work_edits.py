@@ -12,6 +12,7 @@ from ddp_perf.baselines.work import StoredWork, WorkBaseline
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import CountRequest, StepWork
+from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.work.session import judge_work
 from ddp_perf.work.text import verdict_lines
@@ -99,7 +100,7 @@ def test_an_edit_of_an_included_workload_is_red_and_named(tmp_path, suite, edit)
     case = load_cases([ROOT / "bench_configs" / suite], overrides)[-1]
 
     def count(package):
-        with contextlib.closing(ServerLauncher(package=package)) as launcher:
+        with contextlib.closing(ServerLauncher(ThisMachine(package=package))) as launcher:
             return launcher.count(CountRequest(case=case))
 
     entry = StoredWork(options=case.work(), step=count(ROOT))

@@ -94,6 +94,7 @@ class ThisMachine(_OneNode):
 
 
 PLACEHOLDER = "{command}"
+_GOODBYE_S = 15.0  # the server ends its ranks in 3 s; the rest is for the container
 
 
 class UserCommand(_OneNode):
@@ -124,7 +125,7 @@ class UserCommand(_OneNode):
             words=self._words,
             environ={**self.environ, "PYTHONPATH": package_path(self.environ, package)},
             working_directory=self._working_directory,
-            goodbye_s=15.0,  # the server ends its ranks; the rest is for the container
+            goodbye_s=_GOODBYE_S,
             remedy=(
                 f"mount {package_directory()}/ddp_perf there and set PYTHONPATH to the directory"
                 " that contains it, or install this version there"

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
@@ -63,7 +63,7 @@ class Driver:
         self._channel.beat()
 
     def check(self) -> None:
-        if self._channel.pending or wait([self._channel], 0):
+        if self._channel.pending or wait([self.fileno()], 0):
             if isinstance(self.next(), EndRequest):
                 raise EndedError
             raise EOFError  # a driver sends nothing else during a launch
@@ -96,9 +96,8 @@ def run_launch(message: NodeLaunch, directory: Path, driver: Driver) -> Answer:
     Raises EOFError if the driver closes the connection meanwhile.
     """
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
-    launch = _NodeLaunch(message, launch_directory, driver)
     try:
-        return launch.run()
+        return _NodeLaunch(message, launch_directory, driver).run()
     except EndedError:
         failure = _failure(message.request, "it was ended while its ranks ran")
         return Answer(failure=failure, was_ended=True)
@@ -140,19 +139,13 @@ class _NodeLaunch:
             for local_rank in range(count):
                 self._ranks.append(self._forked(local_rank, heartbeats))
             failure = watch_ranks(request, self._ranks, heartbeats, driver)
-            answer = Answer(
-                failure=failure,
-                records=_contents(self._records),
-                **({} if failure is None else self._beyond(failure)),
-            )
-        if failure is not None:
-            return answer
+            if failure is not None:
+                return self._failed(failure)
         printed = [] if request.output is None else [rank.files.output for rank in self._ranks]
-        return msgspec.structs.replace(
-            answer,
+        return Answer(
             results=tuple(rank.result for rank in self._ranks),
             output=beginnings(printed),
-            profiles=_contents(self._profiles),
+            profiles=contents(self._profiles),
         )
 
     def _forked(self, local_rank: int, heartbeats: Heartbeats) -> RankProcess:
@@ -177,28 +170,29 @@ class _NodeLaunch:
         }
         return variables if self._meeting is None else variables | self._meeting.variables
 
-    def _beyond(self, failure: LaunchFailure) -> dict[str, object]:
-        """Return what the driver needs beside the failure, if the launch has several nodes."""
+    def _failed(self, failure: LaunchFailure) -> Answer:
+        """Return the failure, with what the driver needs to find the cause among several nodes."""
+        answer = Answer(failure=failure, records=contents(self._records))
         if self._meeting is None:
-            return {}
+            return answer
         failed = [rank for rank in self._ranks if rank.failed]
         is_symptom = bool(failed) and all(rank.is_symptom for rank in failed)
-        if failure.kind != "hang" and not is_symptom:
-            return {"is_symptom": is_symptom}
-        found = {"is_symptom": is_symptom, "unreachable": self._meeting.unreachable()}
-        if failure.kind != "hang":
-            return found
-        self._let_others_notice()
-        return found | {
-            "place": min(place_of(self._request.case.tier, rank) for rank in self._ranks)
-        }
+        hangs, place, unreachable = failure.kind == "hang", None, None
+        if hangs or is_symptom:
+            unreachable = self._meeting.unreachable()
+        if hangs:
+            place = min(place_of(self._request.case.tier, rank) for rank in self._ranks)
+            self._let_others_notice()
+        return msgspec.structs.replace(
+            answer, is_symptom=is_symptom, place=place, unreachable=unreachable
+        )
 
     def _let_others_notice(self) -> None:
         """Leave the ranks as they are until the other nodes have noticed the same hang.
 
         Ranks there would lose their peers, and hide which rank of their node hangs.
         """
-        if wait([self._driver], _OTHERS_S):
+        if wait([self._driver.fileno()], _OTHERS_S):
             self._driver.check()
 
 
@@ -292,7 +286,7 @@ def _with_directories(request: LaunchRequest, records: Path, profiles: Path) -> 
     )
 
 
-def _contents(directory: Path) -> Mapping[str, bytes]:
+def contents(directory: Path) -> dict[str, bytes]:
     """Return the ranks' files in a directory, by name; none if it is not there."""
     if not directory.is_dir():
         return {}

@@ -101,7 +101,7 @@ def _give_up(running: Sequence[RankProcess], why: str) -> None:
 def _wait(running: Sequence[RankProcess], driver: Driver, timeout: float) -> None:
     """Wait until a rank reports or ends, the driver closes the connection, or the time is over."""
     readers = [rank.reports for rank in running if rank.report is None]
-    wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
+    wait([driver.fileno(), *readers, *(rank.sentinel for rank in running)], timeout)
     driver.check()
     for rank in running:
         rank.receive()

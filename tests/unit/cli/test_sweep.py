@@ -44,9 +44,7 @@ class Command:
         monkeypatch.chdir(directory)
         monkeypatch.setattr("time.monotonic", lambda: self.machine.now)
         monkeypatch.setattr("ddp_perf.cli.sweep.find_capacity", lambda: make_capacity(cores=4))
-        monkeypatch.setattr(
-            "ddp_perf.cli.sweep.ServerLauncher", lambda: self.machine.launcher()
-        )
+        monkeypatch.setattr("ddp_perf.cli.sweep.ServerLauncher", lambda: self.machine.launcher())
         monkeypatch.setattr("ddp_perf.session.measure.machine.machine_lease", self._lease)
 
     def __call__(self, *arguments):

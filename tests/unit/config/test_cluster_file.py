@@ -24,7 +24,7 @@ def read(tmp_path):
 
 
 def test_hosts_are_the_nodes(read):
-    cluster = read("launcher: torchrun\nhosts: [a, b]\nnproc_per_node: 8\n")
+    cluster = read("launcher: ssh\nhosts: [a, b]\nnproc_per_node: 8\n")
 
     assert (cluster.nodes, cluster.ranks_per_node, cluster.rendezvous) == (2, 8, "a:29400")
     program, *options_of_ssh, host = cluster.node_shell.split()
@@ -37,7 +37,7 @@ def test_hosts_are_the_nodes(read):
     [
         ("launcher: slurm", 4),
         ("launcher: slurm\nnnodes: 2", 2),
-        ("launcher: torchrun", 1),  # pytest is in the job by chance
+        ("launcher: ssh", 1),  # pytest is in the job by chance
     ],
 )
 def test_the_nodes_of_slurm_are_those_of_the_job_unless_stated(read, text, nodes):
@@ -75,7 +75,7 @@ def test_an_empty_table_is_this_machine(read):
     ("text", "said"),
     [
         ("nodes: 2", "nodes: unknown field"),
-        ("launcher: ray", "launcher: 'ray' is not one of forkserver, torchrun, slurm, kubernetes"),
+        ("launcher: ray", "launcher: 'ray' is not one of forkserver, ssh, slurm, kubernetes"),
         ("nnodes: two", "nnodes: "),
         ("nnodes: 0", "nnodes: 0 leaves nothing to run"),
         ("nproc_per_node: -1", "nproc_per_node: -1 leaves nothing to run"),

@@ -232,10 +232,10 @@ def test_every_common_field_reaches_the_cases(cases):
         "step_deadline_s": 8,
     }
 
-    case = cases(**given, launcher="torchrun", scratch=False, variant="v", env={"A": "1"})[0]
+    case = cases(**given, launcher="ssh", scratch=False, variant="v", env={"A": "1"})[0]
 
     assert msgspec.structs.asdict(case.schedule) == given
-    assert (case.launcher, case.script.scratch, case.env) == ("torchrun", False, {"A": "1"})
+    assert (case.launcher, case.script.scratch, case.env) == ("ssh", False, {"A": "1"})
     assert case.id == "train-ws1-b64-v"
 
 

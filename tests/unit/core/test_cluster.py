@@ -15,22 +15,22 @@ POD = {"pod_template": "pod.yaml"}
 @pytest.mark.parametrize(
     ("fields", "launchers", "words"),
     [
-        ({"hosts": HOSTS, "nodes": 2}, {"forkserver"}, "hosts: only torchrun uses them"),
-        ({"hosts": HOSTS, "nodes": 3}, {"torchrun"}, "nnodes: 3, and there are 2 hosts"),
-        ({"nodes": 2, "ranks_per_node": 8}, {"torchrun"}, "torchrun needs their names"),
-        ({"hosts": HOSTS, "nodes": 2}, {"torchrun"}, "2 nodes need nproc_per_node"),
+        ({"hosts": HOSTS, "nodes": 2}, {"forkserver"}, "hosts: only ssh uses them"),
+        ({"hosts": HOSTS, "nodes": 3}, {"ssh"}, "nnodes: 3, and there are 2 hosts"),
+        ({"nodes": 2, "ranks_per_node": 8}, {"ssh"}, "ssh needs the names of hosts"),
+        ({"hosts": HOSTS, "nodes": 2}, {"ssh"}, "2 nodes need nproc_per_node"),
         ({"nodes": 2}, {"slurm"}, "2 nodes need nproc_per_node"),
         ({"nodes": 2, "ranks_per_node": 8}, {"forkserver"}, "on this machine alone; write la"),
-        ({"endpoint": "a:1"}, {"torchrun"}, "rdzv_endpoint: it is for several hosts"),
-        ({"node_shell": "rsh {node}"}, {"torchrun"}, "node_shell: it is for several hosts"),
+        ({"endpoint": "a:1"}, {"forkserver"}, "rdzv_endpoint: it is for several hosts"),
+        ({"node_shell": "rsh {node}"}, {"forkserver"}, "node_shell: it is for several hosts"),
         ({}, {"kubernetes"}, "pod_template: FILE need each other"),
-        (POD, {"torchrun"}, "pod_template: FILE need each other"),
-        ({"srun_args": ("-x",)}, {"torchrun"}, "srun_args: only Slurm uses it"),
+        (POD, {"slurm"}, "pod_template: FILE need each other"),
+        ({"srun_args": ("-x",)}, {"forkserver"}, "srun_args: only Slurm uses it"),
         ({"interpreter": "python3"}, {"forkserver"}, "python: only Slurm uses it"),
         (POD, {"kubernetes", "forkserver"}, "one session has one kind of machine"),
-        (EACH, {"forkserver"}, "each_node: .* launcher: torchrun and hosts: "),
+        (EACH, {"forkserver"}, "each_node: .* launcher: ssh and hosts: "),
         (EACH, {"slurm"}, "each_node: there is one node; write nnodes"),
-        (EACH, {"torchrun"}, "each_node: there is one node; write hosts: "),
+        ({"hosts": ("a",), **EACH}, {"ssh"}, "each_node: there is one node; write hosts: "),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(fields, launchers, words):
@@ -42,11 +42,11 @@ def test_keys_that_do_not_fit_are_refused(fields, launchers, words):
     ("fields", "launchers"),
     [
         ({}, {"forkserver"}),
-        ({}, {"torchrun"}),
+        ({"hosts": ("a",)}, {"ssh"}),
         ({"nodes": 2, "ranks_per_node": 8}, {"slurm", "forkserver"}),
         ({"nodes": 2, "ranks_per_node": 8, **EACH}, {"slurm"}),
         ({"nodes": 2, "ranks_per_node": 8, **POD}, {"kubernetes"}),
-        ({"hosts": HOSTS, "nodes": 2, "ranks_per_node": 8, "endpoint": "a:1"}, {"torchrun"}),
+        ({"hosts": HOSTS, "nodes": 2, "ranks_per_node": 8, "endpoint": "a:1"}, {"ssh"}),
     ],
 )
 def test_keys_that_fit_are_accepted(fields, launchers):

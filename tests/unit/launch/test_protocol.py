@@ -9,26 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.core.work import CountRequest, RankCounted
+from ddp_perf.core.work import CountRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import protocol
 from ddp_perf.launch.interpreter import package_directory
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.protocol import (
     PROTOCOL,
+    Answer,
     DescribeRequest,
+    EndRequest,
     Hello,
-    RelayAnswer,
+    NodeLaunch,
     own_hello,
     read_hello,
 )
 
-MESSAGES = (
-    *(LaunchRequest, CountRequest, LaunchResult, LaunchFailure, RankCounted, Runtime),
-    *(Hello, DescribeRequest, RelayAnswer),
-)
-DIGEST = "529a27ff2924ec55"
+MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
+DIGEST = "9e88abfbf9d1221f"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 
@@ -52,7 +50,6 @@ def test_messages_are_those_of_this_version():
 
 def test_each_end_accepts_its_own_version():
     assert read_hello(own_hello(RUNTIME), "/there").runtime == RUNTIME
-    assert read_hello(own_hello(), "/there").runtime is None
 
 
 @pytest.mark.parametrize(

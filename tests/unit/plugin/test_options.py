@@ -189,11 +189,11 @@ def test_a_bad_name_of_a_pool_in_the_ini_file_is_refused(options):
 
 def test_a_cluster_file_has_the_launcher_and_the_ranks_of_a_node(options, pytester):
     path = pytester.path / "cluster.yaml"
-    path.write_text("launcher: torchrun\nhosts: [a, b]\nnproc_per_node: 8\n")
+    path.write_text("launcher: ssh\nhosts: [a, b]\nnproc_per_node: 8\n")
 
     read = options(f"--ddp-cluster={path}")
 
-    assert (read.overrides.launcher, read.overrides.ranks_per_node) == ("torchrun", 8)
+    assert (read.overrides.launcher, read.overrides.ranks_per_node) == ("ssh", 8)
     assert read.cluster.hosts == ("a", "b")
     other = options(f"--ddp-cluster={path}", "--ddp-launcher=slurm")
     assert other.overrides.launcher == "slurm"

@@ -232,6 +232,6 @@ def test_an_unknown_launcher_is_refused_with_all_that_there_are(project, text):
 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert (
-        f"{text!r} is none of forkserver, torchrun, slurm, kubernetes and replay:FILE"
+        f"{text!r} is none of forkserver, ssh, slurm, kubernetes and replay:FILE"
         in done.stderr.str()
     )

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.worker.report import Heartbeats, Phase, bytes_of_heartbeats
+from ddp_perf.worker.report import Heartbeats, Phase
 from ddp_perf.worker.steps.protocol import follow_plan
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.clock import HostClock
@@ -29,19 +29,15 @@ def test_heartbeats_count_each_rank_separately():
     assert beats(heartbeats) == [1, 0, 2]
 
 
-def test_ranks_of_a_later_node_share_a_file_with_their_supervisor(tmp_path):
-    """Its ranks are 8 and 9; the supervisor has them as its first and second rank."""
-    path = tmp_path / "heartbeats"
-    path.write_bytes(bytes(bytes_of_heartbeats(2)))
-    with path.open("r+b") as file:
-        supervisor = Heartbeats(2, file=file.fileno())
-        rank = Heartbeats(2, file=file.fileno(), first=8)
+def test_the_first_rank_of_a_later_node_is_not_rank_0():
+    """Its ranks are 8 and 9."""
+    heartbeats = Heartbeats(2, first=8)
 
-    rank.enter(9, Phase.TIMED)
-    rank.beat(9)
+    heartbeats.enter(9, Phase.TIMED)
+    heartbeats.beat(9)
 
-    assert beats(supervisor) == [0, 1]
-    assert supervisor.read()[1].phase is Phase.TIMED
+    assert beats(heartbeats) == [0, 1]
+    assert heartbeats.read()[1].phase is Phase.TIMED
 
 
 def test_progress_does_not_change_after_it_was_read():

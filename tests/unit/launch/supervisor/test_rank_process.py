@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from ddp_perf.core.launch import FACTS, LaunchRequest
-from ddp_perf.launch.supervisor.supervise import RankProcess
-from ddp_perf.worker.report import Heartbeats, RankDone, RankError, RankTimed
+from ddp_perf.core.launch import FACTS
+from ddp_perf.launch.supervisor.rank import RankProcess
+from ddp_perf.worker.report import Heartbeats, RankDone, RankError, RankFiles, RankTimed
 from tests.builders import make_case, make_rank_result
 
 
@@ -24,7 +24,7 @@ class Process:
     delivers: bool
 
     def __init__(self, target, args):
-        *_, channels, _ = args
+        _, channels = args
         self._reports, self._questions = channels.reports, channels.questions
         self.sentinel, end = os.pipe()
         os.close(end)
@@ -48,9 +48,8 @@ def ending(tmp_path, monkeypatch):
         clock = SimpleNamespace(now=100.0)
         monkeypatch.setattr("time.monotonic", lambda: clock.now)
         monkeypatch.setattr("time.sleep", lambda seconds: None)
-        driver, _ = multiprocessing.Pipe()
-        request = LaunchRequest(case=make_case(tier=tier), round=0)
-        return RankProcess(context, request, 0, tmp_path, Heartbeats(2), driver), clock
+        files = RankFiles(directory=tmp_path, rank=0)
+        return RankProcess(context, None, files, tier, Heartbeats(2)), clock
 
     return start
 
@@ -99,7 +98,7 @@ def connected(tmp_path, monkeypatch):
         delivers = False
 
         def __init__(self, target, args):
-            *_, channels, _ = args
+            _, channels = args
             reports = channels.reports
             sent.append(os.dup(reports.fileno()))
             self.sentinel = alive[0]
@@ -109,9 +108,7 @@ def connected(tmp_path, monkeypatch):
         os.close(alive[1])
 
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=Running)
-    driver, _ = multiprocessing.Pipe()
-    request = LaunchRequest(case=make_case(), round=0)
-    rank = RankProcess(context, request, 0, tmp_path, Heartbeats(2), driver)
+    rank = RankProcess(context, None, RankFiles(directory=tmp_path, rank=0), "cpu", Heartbeats(2))
     return rank, Connection(sent[0], readable=False), end
 
 

@@ -7,18 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.launch import PEER_LEFT, LaunchRequest
+from ddp_perf.launch.protocol import NodeLaunch
 from ddp_perf.launch.supervisor import supervise, watch
-from ddp_perf.worker.report import RankError, RankFiles
+from ddp_perf.worker.report import RankError
 from tests.builders import make_case, make_failure, make_rank_result
 
 
 class ScriptedRank:
     """A rank that reports when it is told to: a report lies in its pipe until it is received."""
 
-    def __init__(self, context, request, rank, directory, heartbeats, driver):
-        self.rank = rank
-        self.files = RankFiles(directory=directory, rank=rank)
+    def __init__(self, files):
+        self.rank = files.rank
+        self.files = files
         self.report = self.exit_code = self.ended_at = None
         self.ended = []
         self.reports, self._reporter = multiprocessing.Pipe(duplex=False)
@@ -75,21 +76,22 @@ class ScriptedRank:
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
     """``launch(script, …)`` runs two ranks of a case of so many nodes; ``script(ranks)`` makes them
-    report. Returns the failure and the ranks."""
+    report. Returns the answer and the ranks."""
     ranks = []
 
     def run(script, alive=lambda: None, nodes=1):
-        def start(*arguments):
-            ranks.append(ScriptedRank(*arguments))
+        def start(context, run, files, tier, heartbeats):
+            ranks.append(ScriptedRank(files))
             if len(ranks) == 2:
                 script(ranks)
             return ranks[-1]
 
         monkeypatch.setattr(supervise, "RankProcess", start)
-        request = LaunchRequest(case=make_case(world_size=2, nodes=nodes), round=0)
-        driver, hung_up = multiprocessing.Pipe()
-        with driver, hung_up:
-            return supervise.run_launch(request, tmp_path, driver, alive), ranks
+        request = LaunchRequest(case=make_case(world_size=2 * nodes, nodes=nodes), round=0)
+        reading, writing = multiprocessing.Pipe()
+        driver = SimpleNamespace(fileno=reading.fileno, beat=alive, check=lambda: None)
+        with reading, writing:
+            return supervise.run_launch(NodeLaunch(request=request), tmp_path, driver), ranks
 
     return run
 
@@ -102,15 +104,16 @@ def test_a_rank_that_fails_first_is_named_though_its_peer_reports_first(launch):
         first.when_received = lambda: cause.send("out of memory", at=1.0, peer_lost=False)
         first.send("connection closed by peer", at=2.0, peer_lost=True)
 
-    failure, _ = launch(script)
+    answer, _ = launch(script)
 
+    failure = answer.failure
     assert (failure.rank, failure.detail) == (0, "out of memory")
 
 
 def test_every_rank_is_ended_after_a_failure(launch):
-    failure, ranks = launch(lambda ranks: ranks[1].send("it raised", at=1.0, peer_lost=False))
+    answer, ranks = launch(lambda ranks: ranks[1].send("it raised", at=1.0, peer_lost=False))
 
-    assert failure.rank == 1
+    assert answer.failure.rank == 1
     assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
 
 
@@ -163,9 +166,10 @@ def test_a_hang_in_the_examination_of_timed_ranks_is_no_failure(launch, nodes, w
         for rank in ranks:
             rank.is_timed = rank.hangs = True
 
-    outcome, ranks = launch(script, nodes=nodes)
+    answer, ranks = launch(script, nodes=nodes)
 
-    assert isinstance(outcome, LaunchResult)
+    assert answer.failure is None
+    assert len(answer.results) == 2
     assert [rank.lost_facts for rank in ranks] == [why] * 2
     assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
 
@@ -185,9 +189,10 @@ def test_ranks_do_not_wait_for_one_that_has_left_the_examination(launch, monkeyp
         ranks[0].has_left, ranks[0].ended_at = True, now
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now))
-    outcome, ranks = launch(script, alive=later)
+    answer, ranks = launch(script, alive=later)
 
-    assert isinstance(outcome, LaunchResult)
+    assert answer.failure is None
+    assert len(answer.results) == 2
     assert ranks[1].lost_facts == PEER_LEFT
 
 
@@ -196,7 +201,7 @@ def test_a_rank_that_hangs_without_times_fails_though_another_has_left(launch, n
         ranks[0].is_timed, ranks[0].has_left = True, True
         ranks[1].hangs = True
 
-    failure, _ = launch(script)
+    answer, _ = launch(script)
 
-    assert isinstance(failure, LaunchFailure)
+    assert answer.failure is not None
     assert noted[-1] == "describe_hang"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_process_that_may_not_be_killed_costs_no_launch(monkeypatch):
 
     monkeypatch.setattr(os, "kill", refuse)
 
-    with ending_orphans(lambda: None):
+    with ending_orphans(SimpleNamespace(beat=lambda: None)):
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         left.append(subprocess.Popen(command, stdin=subprocess.PIPE))
 

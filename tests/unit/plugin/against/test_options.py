@@ -25,7 +25,7 @@ def test_the_budget_is_that_of_the_tier_by_default(parsed):
     [
         (["--ddp-against="], "name a side"),
         ([SIDE, "--save-baseline"], "--save-baseline with --ddp-against: a duel stores nothing"),
-        ([SIDE, "--ddp-launcher=torchrun"], "a duel launches by forkserver"),
+        ([SIDE, "--ddp-launcher=ssh"], "a duel launches by forkserver"),
         ([SIDE, "--ddp-cluster=c.yaml"], "--ddp-cluster with --ddp-against: a duel is of one"),
         ([SIDE, "--ddp-inject=compute:5%"], "--ddp-inject with --ddp-against: "),
         ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
@@ -74,9 +74,9 @@ def test_a_side_that_does_not_exist_is_a_usage_error_and_runs_no_duel(against, s
 
 def test_a_suite_with_another_launcher_is_a_usage_error(against):
     suite = against.path / "bench_configs" / "tiny.yaml"
-    suite.write_text(suite.read_text() + "launcher: torchrun\n")
+    suite.write_text(suite.read_text() + "launcher: ssh\n")
 
     done = against.run()
 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    assert "tiny has launcher: torchrun, and a duel launches by forkserver" in str(done.stderr)
+    assert "tiny has launcher: ssh, and a duel launches by forkserver" in str(done.stderr)

@@ -95,7 +95,7 @@ def test_a_case_that_waits_for_its_first_sessions_is_not_drawn(outcome):
 
 
 def test_only_what_trains_on_this_machine_is_drawn():
-    elsewhere = msgspec.structs.replace(TWO, launcher="torchrun")
+    elsewhere = msgspec.structs.replace(TWO, launcher="ssh")
 
     assert draw_slow_down([make_night(*make_collectives(), elsewhere)]) is None
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.environment import Cluster
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.session.measure import machine
-from ddp_perf.session.measure.machine import Launchers, make_launcher
+from ddp_perf.session.measure.machine import Launchers
 from tests.builders import FakeLauncher, make_case
 
 
@@ -33,35 +31,25 @@ def made(monkeypatch):
 
 def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
     of_session = Launchers(Cluster(), root=Path(), on_wait=print)
-    for name in ("torchrun", "forkserver", "torchrun"):
+    for name in ("ssh", "forkserver", "ssh"):
         of_session.launch(LaunchRequest(case=make_case(launcher=name), round=0))
     of_session.close()
 
     assert made == [
-        *("torchrun", "torchrun launches"),
+        *("ssh", "ssh launches"),
         *("forkserver", "forkserver launches"),
-        "torchrun launches",
-        *("torchrun closed", "forkserver closed"),
+        "ssh launches",
+        *("ssh closed", "forkserver closed"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("forkserver", ServerLauncher), ("torchrun", NodeLauncher)]
-)
-def test_each_name_has_its_launcher(name, kind):
-    launcher = make_launcher(name, Cluster(), tier="cpu", root=Path(), on_wait=print)
-
-    assert isinstance(launcher, kind)
-    launcher.close()
 
 
 @pytest.mark.parametrize(
     ("line", "option", "chosen"),
     [
         ("", None, "forkserver"),
-        ("launcher: torchrun\n", None, "torchrun"),
-        ("launcher: torchrun\n", "forkserver", "forkserver"),
-        ("", "torchrun", "torchrun"),
+        ("launcher: ssh\n", None, "ssh"),
+        ("launcher: ssh\n", "forkserver", "forkserver"),
+        ("", "ssh", "ssh"),
     ],
 )
 def test_the_command_line_comes_before_the_suite(tmp_path, line, option, chosen):
