@@ -1,4 +1,8 @@
-"""Readings of GPUs through NVML, as values, without torch and without a CUDA context."""
+"""Readings of GPUs through NVML, as values, without torch and without a CUDA context.
+
+A reading that a card, a driver or a container does not give is None. A GPU that does not answer
+is left out and named in ``GpuMachine.problem``.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +32,15 @@ from ddp_perf.system.host.kernel_files import text_of
 
 T = TypeVar("T")
 
-# NVIDIA's GPUs as the kernel shows them, whether a driver can use them or not.
-
-
 _NVIDIA = "0x10de"  # the vendor's PCI id
 _DISPLAY = "0x03"  # the PCI class of GPUs, also of those without a display
 
 
 def nvidia_device(root: Path = Path("/")) -> str | None:
-    """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none."""
+    """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none.
+
+    The kernel shows it, whether a driver can use it or not.
+    """
     if (root / "proc/driver/nvidia/version").exists():
         return "a driver is loaded"
     for node in _entries(root / "dev"):
@@ -137,9 +141,6 @@ def is_shared(handle: Any) -> bool:
     return is_slice(handle) or has_mig(handle)
 
 
-# The processes that compute on a GPU through NVML, without the server of MPS.
-
-
 # All names that a function has had, the newest first.
 _PROCESSES = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"
 _MPS_CLIENTS = (
@@ -175,12 +176,6 @@ def processes_on(handle: Any) -> tuple[GpuProcess, ...] | None:
 def _is_mps_server(pid: int) -> bool:
     name = optional("nvmlSystemGetProcessName", pid)
     return name is not None and _MPS_SERVER in (name if isinstance(name, str) else name.decode())
-
-
-# Readings of GPUs through NVML, as values, without torch and without a CUDA context.
-#
-# A reading that a card, a driver or a container does not give is None. A GPU that does not answer
-# is left out and named in ``GpuMachine.problem``.
 
 
 _LEVELS: dict[int, PcieLevel] = {

@@ -18,8 +18,6 @@ from ddp_perf.system.host.control_group import cpu_quota
 from ddp_perf.system.host.kernel_files import text_of
 from ddp_perf.system.host.processes import CoreTimes, read_core_times
 
-# The host: processor, cores, name, and the commit that is measured.
-
 
 def allowed_cores() -> tuple[int, ...]:
     """Return the cores that this process may run on, in order."""
@@ -95,9 +93,6 @@ def current_commit(directory: Path) -> str | None:
     """Return the commit in ``directory``, with ``+`` if files differ from it; None: no commit."""
     head = head_of(directory)
     return None if head is None else f"{head.commit[:12]}{'+' if head.changed else ''}"
-
-
-# The present limits and use of the host, as the kernel reports them.
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):

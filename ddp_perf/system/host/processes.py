@@ -12,9 +12,6 @@ import msgspec
 
 from ddp_perf.system.host.kernel_files import number_of, text_of
 
-# The times of the cores since boot, as /proc/stat counts them.
-
-
 # Most times in /proc are in ticks, usually of 10 ms. Windows has neither.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -61,9 +58,6 @@ def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
                 stolen=steal / TICKS_PER_S,
             )
     return cores
-
-
-# Processes and threads, read from /proc.
 
 
 # The name of a process that stands in for another program: it belongs to no family of ranks.
@@ -217,15 +211,15 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-# Heat and clock of the cores, from /sys. Most virtual machines do not report them.
-
-
 _THROTTLE_COUNTS = ("core_throttle_count", "package_throttle_count")
 _KHZ_PER_MHZ = 1000
 
 
 def heat_events(cores: Iterable[int], root: Path = Path("/")) -> int | None:
-    """Return how often heat throttled the cores or their packages since boot; None: unknown."""
+    """Return how often heat throttled the cores or their packages since boot; None: unknown.
+
+    Most virtual machines report neither this nor clocks.
+    """
     counts = [
         number_of(_directory(core, root) / "thermal_throttle" / name)
         for core in cores
