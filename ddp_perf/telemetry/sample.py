@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.launch import GpuUse, NetworkUse, share
-from ddp_perf.system.gpu.nvml import read_processes
+from ddp_perf.system.gpu.nvml import count_processes
 from ddp_perf.system.gpu.nvml_activity import GpuCounters, read_counters, read_use
 from ddp_perf.system.host.control_group import (
     CpuUse,
@@ -90,7 +90,7 @@ class Sampler:
         self._gpu = gpu
         self._interface = interface
         self._reads_rdma = reads_rdma
-        self._gpu_processes = None if gpu is None else read_processes(gpu)
+        self._gpu_processes = None if gpu is None else count_processes(gpu)
 
     def read(self) -> Sample:
         """Read the counters."""
@@ -125,7 +125,7 @@ class Sampler:
             to_epoch_s = time.time() - time.monotonic()
             period = (round((to_epoch_s + one.at_s) * 1e6) for one in (before, after))
             slow["gpu_use"] = read_use(self._gpu, *period)
-            slow["gpu_processes"] = read_processes(self._gpu)
+            slow["gpu_processes"] = count_processes(self._gpu)
         if waited_for_memory(before, after):
             slow["memory_filled"] = _memory_filled()
         return msgspec.structs.replace(after, **slow)

@@ -237,7 +237,7 @@ def read_health(uuid: str) -> GpuHealth:
     return of_gpu(uuid, partial(_health, uuid), GpuHealth(uuid=uuid))
 
 
-def read_processes(uuid: str) -> int | None:
+def count_processes(uuid: str) -> int | None:
     """Return how many processes compute on a GPU or a MIG slice; None: NVML does not list them."""
     processes = of_gpu(uuid, processes_on, None)
     return None if processes is None else len(processes)

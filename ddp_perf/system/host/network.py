@@ -1,4 +1,4 @@
-"""Network interfaces and ports for RDMA: counters and the speed of their links, from /sys."""
+"""Network interfaces and ports for RDMA: their counters, links and addresses."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import ipaddress
 import os
 import socket
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import NetworkUse, RdmaUse
@@ -19,9 +20,7 @@ from ddp_perf.system.host.kernel_files import number_of, text_of
 _INTERFACES = Path("/sys/class/net")
 _RDMA_DEVICES = Path("/sys/class/infiniband")
 _BYTES_OF_A_COUNT = 4  # of port_xmit_data and port_rcv_data (InfiniBand, PortCounters)
-_SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 _ELSEWHERE = "192.0.2.1"  # on no network (RFC 5737), so its route is the default one
-_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 
 
 class RdmaCounters(NamedTuple):
@@ -135,10 +134,8 @@ def interface_towards(host: str) -> str | None:
     address = address_towards(host)
     if address is None:
         return None
-    if ":" in address:
-        return _ipv6_interfaces().get(socket.inet_pton(socket.AF_INET6, address).hex())
-    for _, name in socket.if_nameindex():
-        if _ipv4_address(name) == address:
+    for name, own in psutil.net_if_addrs().items():
+        if address in {one.address.partition("%")[0] for one in own}:  # fe80::1%eth0
             return name
     return "lo" if address.startswith("127.") else None
 
@@ -160,24 +157,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # another name
         return False
-
-
-def _ipv4_address(interface: str) -> str | None:
-    import fcntl  # here, since Windows has none: the package can be imported there
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            request = struct.pack("256s", interface.encode()[:15])
-            answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
-        except OSError:  # an interface without an address
-            return None
-    return socket.inet_ntoa(answer[20:24])
-
-
-def _ipv6_interfaces() -> dict[str, str]:
-    """Return the name of the interface of each IPv6 address, by its 32 hexadecimal digits."""
-    try:
-        lines = _IPV6_ADDRESSES.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return {}
-    return {fields[0]: fields[5] for fields in map(str.split, lines)}

@@ -118,7 +118,7 @@ class GpuOverTime:
         self._processes, self._errors = iter(processes), iter(errors)
         self.asked = []
         self.periods = []
-        monkeypatch.setattr(sample, "read_processes", self.processes)
+        monkeypatch.setattr(sample, "count_processes", self.processes)
         monkeypatch.setattr(sample, "read_counters", self.counters)
         monkeypatch.setattr(sample, "read_use", self.use)
 
