@@ -25,7 +25,9 @@ from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import load_suite
 from ddp_perf.core.case import Case
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.rank_watch import RankWatch, UtilisationWatch
+from ddp_perf.telemetry.conditions import conditions
+from ddp_perf.telemetry.sample import Sampler
+from ddp_perf.telemetry.utilisation import utilisation
 from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.process_group import place
 from ddp_perf.worker.rank_context import RankContext
@@ -128,14 +130,13 @@ def _between_readings(
     loop: Callable[[], tuple[Any, ...]], case: Case, context: RankContext
 ) -> tuple[Any, ...]:
     """Run the loop with the readings of a launch before it and after it."""
-    watch = RankWatch(context.placement.cores, pinned=True)
     interface = group_interface(case) if context.rank == 0 else None
-    utilisation_watch = UtilisationWatch(gpu=None, interface=interface)
-    watch.begin()
-    utilisation_watch.begin()
+    sampler = Sampler(context.placement.cores, pinned=True, interface=interface)
+    first = sampler.read()
     timed = loop()
-    utilisation_watch.used()
-    watch.watched()
+    last = sampler.read_after(first)
+    conditions(first, last, pinned=True)
+    utilisation(first, last)
     return timed
 
 

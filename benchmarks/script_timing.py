@@ -131,9 +131,10 @@ def _timed(script: RealScript, case: Case, directory: Path, round_: int) -> Time
             round=round_,
             import_paths=(str(directory),),
         )
+        engine = ThisMachine(working_directory=directory)
         with (
             _alone(case, Path(stamps), directory),
-            contextlib.closing(ServerLauncher(ThisMachine(working_directory=directory))) as launcher,
+            contextlib.closing(ServerLauncher(engine)) as launcher,
         ):
             result = launcher.launch(request)
             if not isinstance(result, LaunchResult):

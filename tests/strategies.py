@@ -10,9 +10,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ddp_perf.core.decomposition import RankPhases, RankProbe
-from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
+from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine
+from ddp_perf.system.gpu.nvml_activity import GpuCounters
 from ddp_perf.system.host.processes import CoreTimes, FamilyCpu
-from ddp_perf.system.rank_watch import RankReading
+from ddp_perf.telemetry.sample import Sample
 
 FACTORS = st.floats(1e-6, 1e6)
 SLOWER = st.floats(1.001, 3.0)
@@ -97,18 +98,20 @@ def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
 _SECONDS = st.floats(0, 1e6)
 
 
-def rank_readings() -> st.SearchStrategy[RankReading]:
+def samples() -> st.SearchStrategy[Sample]:
     """Any counters at all, also such as stand still or run backwards between two readings."""
     core = st.builds(CoreTimes, total=_SECONDS, idle=_SECONDS, interrupts=_SECONDS, stolen=_SECONDS)
     return st.builds(
-        RankReading,
+        Sample,
         at_s=_SECONDS,
+        cpu_s=_SECONDS,
+        system_s=_SECONDS,
         cores=st.dictionaries(st.integers(0, 3), core),
         family_cpu=st.builds(FamilyCpu, on_cores=_SECONDS, total=_SECONDS),
         waits_s=st.dictionaries(st.integers(1, 3), _SECONDS),
         heat_events=st.integers(0, 3),
         clock_ratio=st.floats(0.01, 2),
-        gpu=st.none() | st.builds(GpuHealth, uuid=st.just("GPU-0"), heat_s=st.none() | _SECONDS),
+        gpu=st.none() | st.builds(GpuCounters, heat_s=st.none() | _SECONDS),
     )
 
 

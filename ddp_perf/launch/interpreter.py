@@ -18,6 +18,7 @@ RANK_PACKAGES = {
     "torch": "torch>=2.6",
     "msgspec": "msgspec>=0.19",
     "pynvml": "nvidia-ml-py>=12.535",
+    "psutil": "psutil>=5.9",
 }
 _FIND_S = 60.0  # on a cold network disk
 

@@ -1,4 +1,8 @@
-"""The user's code in git, read only: its commit, and what the tree has beyond it."""
+"""The user's code in git, read only: its commit, and what the tree has beyond it.
+
+Nothing in the repository changes, not even its index. Objects that git needs on the way are in a
+temporary directory.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,6 @@ import msgspec
 
 from ddp_perf.errors import SideError
 from ddp_perf.render.units import counted
-
-# Questions to git, which change nothing in the repository, not even its index.
-
 
 # Git sets some of these for its hooks: they lead to another repository than that of the directory.
 _LEADING_ELSEWHERE = frozenset(
@@ -63,21 +64,28 @@ def ask_git(
 
     Raises OSError if git cannot be started, and TimeoutExpired.
     """
-    environ = {
-        **of_directory(os.environ),
-        "GIT_OPTIONAL_LOCKS": "0",  # else `git status` writes the index
-        "GIT_NO_LAZY_FETCH": "1",  # a partial clone stays as it is
-        "LC_ALL": "C",
-    }
     return subprocess.run(
-        ["git", "-C", str(directory), *WITHOUT_WRITERS, *arguments],
-        env=environ,
+        _command(directory, arguments),
+        env=_environ(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
         timeout=timeout_s,
     )
+
+
+def _command(directory: Path, words: Sequence[str]) -> list[str]:
+    return ["git", "-C", str(directory), *WITHOUT_WRITERS, *words]
+
+
+def _environ() -> dict[str, str]:
+    return {
+        **of_directory(os.environ),
+        "GIT_OPTIONAL_LOCKS": "0",  # else `git status` writes the index
+        "GIT_NO_LAZY_FETCH": "1",  # a partial clone stays as it is
+        "LC_ALL": "C",
+    }
 
 
 def branch_of(directory: Path, *, timeout_s: float = 10) -> str | None:
@@ -102,11 +110,6 @@ def head_of(directory: Path, *, timeout_s: float = 10) -> Head | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return Head(head.stdout.strip(), bool(changes.stdout)) if changes.returncode == 0 else None
-
-
-# The state of the user's code in git: a commit, and what the tree has beyond it.
-#
-# The repository is only read: objects that git needs on the way are in a temporary directory.
 
 
 _MOST_READ = 8 * 2**20  # bytes of all files that differ from the commit
@@ -354,14 +357,8 @@ def _git(directory: Path, *words: str) -> str:
 def _run(directory: Path, words: Sequence[str], given: bytes, environ: dict[str, str]) -> bytes:
     try:
         done = subprocess.run(
-            ["git", "-C", str(directory), *WITHOUT_WRITERS, *words],
-            env={
-                **of_directory(os.environ),
-                "GIT_OPTIONAL_LOCKS": "0",
-                "GIT_NO_LAZY_FETCH": "1",
-                "LC_ALL": "C",
-                **environ,
-            },
+            _command(directory, words),
+            env=_environ() | environ,
             input=given,
             capture_output=True,
         )

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-# The installed distributions that modules come from, and all that these need.
-
 
 def versions_behind(modules: Iterable[str]) -> dict[str, str]:
     """Return the version of each distribution that the modules come from, and of what it needs.

@@ -20,7 +20,9 @@ from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import LaunchRequest, Profiling, RankResult
 from ddp_perf.system.gpu.nvml import read_load as read_gpu_load
 from ddp_perf.system.host.network import group_interface
-from ddp_perf.system.rank_watch import RankWatch, UtilisationWatch
+from ddp_perf.telemetry.conditions import conditions
+from ddp_perf.telemetry.sample import Sampler
+from ddp_perf.telemetry.utilisation import energy_j, utilisation
 from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.counting.structure import (
     SETTLED_AFTER,
@@ -190,12 +192,9 @@ def measurement(
     with before.injected.run_beside():
         # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
-        watch = RankWatch(
+        sampler = Sampler(
             placement.cores,
             pinned=not on_gpu,
-            gpu=placement.device_id if on_gpu else None,
-        )
-        utilisation_watch = UtilisationWatch(
             gpu=placement.device_id if on_gpu else None,
             interface=group_interface(case) if context.rank == 0 else None,
             reads_rdma=context.rank == 0 and case.nodes > 1,
@@ -203,8 +202,7 @@ def measurement(
         # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
         read_load = partial(read_gpu_load, placement.device_id)
         extra_warmup = (yield from warm_up(steps, device, read_load)) if on_gpu else None
-        watch.begin()
-        utilisation_watch.begin()
+        first = sampler.read()
         if extra_warmup is None:
             timed = yield from timed_schedule(steps, case.schedule, device)
         else:
@@ -217,8 +215,7 @@ def measurement(
                 owes_steps=before.owes_steps,
             )
         steps.enter(Phase.AFTER)
-        utilisation = utilisation_watch.used()
-        watched = watch.watched(timed.load)
+        last = sampler.read_after(first)
         # Read before anything else can raise it.
         peak_memory = max(before.peak, peak_memory_of(device))
         guard = context.examination
@@ -236,13 +233,13 @@ def measurement(
             structure=None,
             ddp_logging={},
             unit=steps.unit,
-            conditions=watched.conditions,
+            conditions=conditions(first, last, pinned=not on_gpu, load=timed.load),
             extra_warmup=extra_warmup,
             slowdown=before.injected.slowdown,
             numerics=numerics() if on_gpu and case.trains else None,
-            energy_j=watched.energy_j,
+            energy_j=energy_j(first, last),
             load=timed.load,
-            utilisation=utilisation,
+            utilisation=utilisation(first, last),
         )
         guard.deliver(result)  # whatever fails from here on, the times are kept
         # The profiled steps are the same as the timed ones.

@@ -15,8 +15,6 @@ from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine, NodeHardware
 from ddp_perf.core.launch import NcclChoice
 from ddp_perf.system.gpu.nvml import NvmlReader
 
-# A reader of a machine's GPUs: through NVML, or from a recording of another machine.
-
 
 class GpuReader(Protocol):
     """A reader of the GPUs of this machine, or of one that was recorded."""
@@ -28,9 +26,6 @@ class GpuReader(Protocol):
     def health(self, gpus: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
         """Return the present state of these GPUs, in their order."""
         ...
-
-
-# The GPUs that a session may use, in CUDA's order, and the name of their baseline file.
 
 
 NO_GPUS = GpuMachine(gpus=())

@@ -1,13 +1,18 @@
-"""Readings of GPUs through NVML, as values, without torch and without a CUDA context."""
+"""Readings of GPUs through NVML, as values, without torch and without a CUDA context.
+
+A reading that a card, a driver or a container does not give is None. A GPU that does not answer
+is left out and named in ``GpuMachine.problem``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import byref
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -23,25 +28,27 @@ from ddp_perf.core.gpu import (
     PcieLevel,
     Throttle,
 )
+from ddp_perf.system.host.kernel_files import text_of
 
-# NVIDIA's GPUs as the kernel shows them, whether a driver can use them or not.
-
+T = TypeVar("T")
 
 _NVIDIA = "0x10de"  # the vendor's PCI id
 _DISPLAY = "0x03"  # the PCI class of GPUs, also of those without a display
 
 
 def nvidia_device(root: Path = Path("/")) -> str | None:
-    """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none."""
+    """Return a trace of an NVIDIA GPU, as the end of a sentence, or None if there is none.
+
+    The kernel shows it, whether a driver can use it or not.
+    """
     if (root / "proc/driver/nvidia/version").exists():
         return "a driver is loaded"
     for node in _entries(root / "dev"):
         if node.name.startswith("nvidia") and node.name[6:7].isdigit():
             return f"there is /dev/{node.name}"
     for device in _entries(root / "sys/bus/pci/devices"):
-        if _device_line(device / "vendor") == _NVIDIA and _device_line(device / "class").startswith(
-            _DISPLAY
-        ):
+        kind = text_of(device / "class") or ""
+        if text_of(device / "vendor") == _NVIDIA and kind.startswith(_DISPLAY):
             return f"there is an NVIDIA GPU at {device.name}"
     return None
 
@@ -51,13 +58,6 @@ def _entries(directory: Path) -> list[Path]:
         return sorted(directory.iterdir())
     except OSError:  # it is not there, or nobody may read it
         return []
-
-
-def _device_line(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 # Calls of NVML by name: pynvml has the functions of its own version, the library the driver's.
@@ -73,6 +73,15 @@ def loaded_nvml() -> Iterator[None]:
         yield
     finally:
         optional("nvmlShutdown")
+
+
+def of_gpu(uuid: str, read: Callable[[Any], T], unknown: T) -> T:
+    """Return what ``read`` gives for the handle of a GPU or MIG slice; ``unknown``: no answer."""
+    try:
+        with loaded_nvml():
+            return read(call("nvmlDeviceGetHandleByUUID", uuid))
+    except pynvml.NVMLError:
+        return unknown
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -122,7 +131,14 @@ def has_mig(card: Any) -> bool:
     return bool(mig and mig[0])
 
 
-# The processes that compute on a GPU through NVML, without the server of MPS.
+def is_split(handle: Any) -> bool:
+    """Return whether the handle is that of a card with slices."""
+    return has_mig(handle) and not is_slice(handle)
+
+
+def is_shared(handle: Any) -> bool:
+    """Return whether the counters of its card are also those of other MIG slices."""
+    return is_slice(handle) or has_mig(handle)
 
 
 # All names that a function has had, the newest first.
@@ -137,10 +153,12 @@ _MPS_SERVER = "nvidia-cuda-mps-server"
 def processes_on(handle: Any) -> tuple[GpuProcess, ...] | None:
     """Return the processes that compute on a GPU, or None if NVML does not list them.
 
+    Those of a card with slices belong to the slices, so it has none itself.
+
     The clients of MPS are listed apart. Its server, in whose context they compute, is listed among
     the others, and computes nothing itself.
     """
-    found = first_known(_PROCESSES, handle)
+    found = None if is_split(handle) else first_known(_PROCESSES, handle)
     if found is None:
         return None
     clients = {one.pid: one for one in first_known(_MPS_CLIENTS, handle) or ()}
@@ -158,12 +176,6 @@ def processes_on(handle: Any) -> tuple[GpuProcess, ...] | None:
 def _is_mps_server(pid: int) -> bool:
     name = optional("nvmlSystemGetProcessName", pid)
     return name is not None and _MPS_SERVER in (name if isinstance(name, str) else name.decode())
-
-
-# Readings of GPUs through NVML, as values, without torch and without a CUDA context.
-#
-# A reading that a card, a driver or a container does not give is None. A GPU that does not answer
-# is left out and named in ``GpuMachine.problem``.
 
 
 _LEVELS: dict[int, PcieLevel] = {
@@ -222,29 +234,13 @@ class NvmlReader:
 
 def read_health(uuid: str) -> GpuHealth:
     """Return the present state of one GPU or one MIG slice."""
-    try:
-        with loaded_nvml():
-            return _read_health(uuid)
-    except pynvml.NVMLError:
-        return GpuHealth(uuid=uuid)
+    return of_gpu(uuid, partial(_health, uuid), GpuHealth(uuid=uuid))
 
 
-def read_counters(uuid: str) -> GpuHealth:
-    """Return only the driver's counters of one GPU or one MIG slice.
-
-    These are few calls, so they fit between two steps.
-    """
-    try:
-        with loaded_nvml():
-            handle = call("nvmlDeviceGetHandleByUUID", uuid)
-            return GpuHealth(
-                uuid=uuid,
-                heat_s=_heat_s(card_of(handle)),
-                energy_j=_energy_j(handle),
-                ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-            )
-    except pynvml.NVMLError:
-        return GpuHealth(uuid=uuid)
+def count_processes(uuid: str) -> int | None:
+    """Return how many processes compute on a GPU or a MIG slice; None: NVML does not list them."""
+    processes = of_gpu(uuid, processes_on, None)
+    return None if processes is None else len(processes)
 
 
 def read_load(uuid: str) -> GpuLoad:
@@ -252,11 +248,7 @@ def read_load(uuid: str) -> GpuLoad:
 
     These are few calls, so they fit into the time in which the GPU works off queued steps.
     """
-    try:
-        with loaded_nvml():
-            return GpuLoad(**_load(call("nvmlDeviceGetHandleByUUID", uuid)))
-    except pynvml.NVMLError:
-        return GpuLoad()
+    return of_gpu(uuid, lambda handle: GpuLoad(**_load(handle)), GpuLoad())
 
 
 def keep_open(uuids: Iterable[str] = ()) -> None:
@@ -274,11 +266,7 @@ def keep_open(uuids: Iterable[str] = ()) -> None:
 
 def cores_near(uuid: str) -> tuple[int, ...]:
     """Return the cores of the GPU's NUMA node, or () if NVML does not report them."""
-    try:
-        with loaded_nvml():
-            return _cores_near(card_of(call("nvmlDeviceGetHandleByUUID", uuid)))
-    except pynvml.NVMLError:
-        return ()
+    return of_gpu(uuid, lambda handle: _cores_near(card_of(handle)), ())
 
 
 def nvml_uuid(cuda_uuid: str, mask: str | None) -> str:
@@ -437,40 +425,32 @@ def _bus_id(handle: Any) -> str:
     return _text(info.busId) if info else ""
 
 
-def _read_health(uuid: str) -> GpuHealth:
+def _health(uuid: str, handle: Any) -> GpuHealth:
     """Return every reading. One that fails is None, also if the GPU is lost.
 
     A MIG slice has the clocks and the temperature of its card. The card's energy and power are
-    those of all its slices, so a slice has neither. The memory and the processes of a card with
-    slices belong to the slices, so the card has neither.
+    those of all its slices, so a slice has neither.
     """
-    handle = optional("nvmlDeviceGetHandleByUUID", uuid)
-    if handle is None:
-        return GpuHealth(uuid=uuid)
     card = card_of(handle)
-    is_part, is_parted = is_slice(handle), has_mig(card)
-    has_own_memory = is_part or not is_parted
-    memory = optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
     remapped = optional("nvmlDeviceGetRemappedRows", card)
     return GpuHealth(
         uuid=uuid,
         **_load(handle),
-        heat_s=_heat_s(card),
-        energy_j=_energy_j(handle),
-        ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-        ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        heat_s=heat_s(card),
+        energy_j=energy_j(handle),
+        ecc_corrected=ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+        ecc_uncorrected=ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         remap_pending=None if remapped is None else bool(remapped[2]),
-        memory_used=None if memory is None else int(memory.used),
-        processes=processes_on(handle) if has_own_memory else None,
+        memory_used=memory_used(handle),
+        processes=processes_on(handle),
     )
 
 
 def _load(handle: Any) -> dict[str, Any]:
     """Return the fields of GpuLoad. The power of a card is that of all its slices."""
     card = card_of(handle)
-    has_own_power = not (is_slice(handle) or has_mig(card))
     clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
-    power_mw = optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
+    power_mw = None if is_shared(handle) else optional("nvmlDeviceGetPowerUsage", handle)
     return {
         "throttle": _throttle_reasons(card),
         "temperature_c": first_known(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
@@ -482,14 +462,20 @@ def _load(handle: Any) -> dict[str, Any]:
     }
 
 
-def _energy_j(handle: Any) -> float | None:
+def energy_j(handle: Any) -> float | None:
     """Return the counter in joules, or None for a slice and a card with slices.
 
     The card counts the energy of all its slices together.
     """
-    if is_slice(handle) or has_mig(handle):
+    if is_shared(handle):
         return None
     return _thousandth(optional("nvmlDeviceGetTotalEnergyConsumption", handle))
+
+
+def memory_used(handle: Any) -> int | None:
+    """Return the bytes in use, or None for a card with slices, which have its memory."""
+    memory = None if is_split(handle) else optional("nvmlDeviceGetMemoryInfo", handle)
+    return None if memory is None else int(memory.used)
 
 
 def _throttle_reasons(card: Any) -> tuple[Throttle, ...] | None:
@@ -497,7 +483,7 @@ def _throttle_reasons(card: Any) -> tuple[Throttle, ...] | None:
     return None if bits is None else tuple(name for bit, name in _THROTTLE.items() if bits & bit)
 
 
-def _heat_s(card: Any) -> float | None:
+def heat_s(card: Any) -> float | None:
     """Return the seconds with clocks reduced by heat, since the driver was loaded.
 
     Software and hardware may reduce them at the same time, so the longer time counts.
@@ -510,7 +496,7 @@ def _heat_s(card: Any) -> float | None:
     return None if status is None else int(status.violationTime) / 1e9
 
 
-def _ecc_errors(handle: Any, kind: int) -> int | None:
+def ecc_errors(handle: Any, kind: int) -> int | None:
     name, counter = "nvmlDeviceGetTotalEccErrors", pynvml.NVML_VOLATILE_ECC
     errors: int | None = optional(name, handle, kind, counter)
     return errors

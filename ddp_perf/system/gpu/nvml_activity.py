@@ -9,15 +9,18 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+import msgspec
 import pynvml
 
 from ddp_perf.core.launch import GpuTraffic, GpuUse
 from ddp_perf.system.gpu.nvml import (
-    call,
     card_of,
-    has_mig,
-    is_slice,
-    loaded_nvml,
+    ecc_errors,
+    energy_j,
+    heat_s,
+    is_shared,
+    memory_used,
+    of_gpu,
     optional,
 )
 
@@ -30,21 +33,36 @@ _UNSIGNED_LONG_LONG = 3  # a type of values
 _KIB = 1024
 
 
-def read_traffic(uuid: str) -> GpuTraffic:
-    """Return the counters of one GPU. A MIG slice, and a card with slices, have none."""
-    try:
-        with loaded_nvml():
-            handle = call("nvmlDeviceGetHandleByUUID", uuid)
-            if is_slice(handle) or has_mig(handle):
-                return GpuTraffic()
-            return GpuTraffic(
-                pcie_sent=_counter(handle, _PCIE_SENT),
-                pcie_received=_counter(handle, _PCIE_RECEIVED),
-                nvlink_sent=_counter(handle, _NVLINK_SENT, _ALL_LINKS, unit=_KIB),
-                nvlink_received=_counter(handle, _NVLINK_RECEIVED, _ALL_LINKS, unit=_KIB),
-            )
-    except pynvml.NVMLError:
-        return GpuTraffic()
+class GpuCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """The driver's counters of one GPU or MIG slice since it was loaded. None: unknown."""
+
+    heat_s: float | None = None  # time in which heat reduced its clocks
+    energy_j: float | None = None
+    ecc_uncorrected: int | None = None
+    traffic: GpuTraffic = GpuTraffic()
+
+
+def read_counters(uuid: str) -> GpuCounters:
+    """Return the counters of one GPU or MIG slice. These are few calls: they fit between steps."""
+    return of_gpu(uuid, _counters, GpuCounters())
+
+
+def _counters(handle: Any) -> GpuCounters:
+    """Return the counters. A MIG slice, and a card with slices, have neither energy nor traffic."""
+    traffic = GpuTraffic()
+    if not is_shared(handle):
+        traffic = GpuTraffic(
+            pcie_sent=_counter(handle, _PCIE_SENT),
+            pcie_received=_counter(handle, _PCIE_RECEIVED),
+            nvlink_sent=_counter(handle, _NVLINK_SENT, _ALL_LINKS, unit=_KIB),
+            nvlink_received=_counter(handle, _NVLINK_RECEIVED, _ALL_LINKS, unit=_KIB),
+        )
+    return GpuCounters(
+        heat_s=heat_s(card_of(handle)),
+        energy_j=energy_j(handle),
+        ecc_uncorrected=ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        traffic=traffic,
+    )
 
 
 def read_use(uuid: str, since_us: int, until_us: int) -> GpuUse:
@@ -54,23 +72,22 @@ def read_use(uuid: str, since_us: int, until_us: int) -> GpuUse:
     the first one also covers some of the time before. A MIG slice has only its memory, and a card
     with slices has nothing.
     """
-    try:
-        with loaded_nvml():
-            handle = call("nvmlDeviceGetHandleByUUID", uuid)
-            if has_mig(card_of(handle)):
-                return GpuUse(memory_used=_memory_used(handle) if is_slice(handle) else None)
-            busy, memory_busy, clock = (
-                _mean_sample(handle, kind, since_us, until_us)
-                for kind in (_BUSY, _MEMORY_BUSY, _SM_CLOCK)
-            )
-            return GpuUse(
-                busy=_share_of_percent(busy),
-                memory_busy=_share_of_percent(memory_busy),
-                sm_clock_mhz=clock,
-                memory_used=_memory_used(handle),
-            )
-    except pynvml.NVMLError:
-        return GpuUse()
+
+    def use(handle: Any) -> GpuUse:
+        if is_shared(handle):
+            return GpuUse(memory_used=memory_used(handle))
+        busy, memory_busy, clock = (
+            _mean_sample(handle, kind, since_us, until_us)
+            for kind in (_BUSY, _MEMORY_BUSY, _SM_CLOCK)
+        )
+        return GpuUse(
+            busy=_share_of_percent(busy),
+            memory_busy=_share_of_percent(memory_busy),
+            sm_clock_mhz=clock,
+            memory_used=memory_used(handle),
+        )
+
+    return of_gpu(uuid, use, GpuUse())
 
 
 def _counter(handle: Any, field: int, scope: int = 0, *, unit: int = 1) -> int | None:
@@ -99,8 +116,3 @@ def _mean_sample(handle: Any, kind: int, since_us: int, until_us: int) -> float 
 
 def _share_of_percent(percent: float | None) -> float | None:
     return None if percent is None else min(percent / 100, 1.0)
-
-
-def _memory_used(handle: Any) -> int | None:
-    memory = optional("nvmlDeviceGetMemoryInfo", handle)
-    return None if memory is None else int(memory.used)

@@ -6,8 +6,6 @@ import msgspec
 
 from ddp_perf.core.gpu import GpuMachine
 
-# The compatibility of the NVIDIA driver with the CUDA that torch was built for.
-
 
 def cuda_mismatch(torch_cuda: str | None, driver_cuda: str | None) -> str | None:
     """Return the mismatch and the remedy in one line, or None if there is no known mismatch.
@@ -33,9 +31,6 @@ def cuda_mismatch(torch_cuda: str | None, driver_cuda: str | None) -> str | None
 
 def _major(version: str) -> int:
     return int(version.partition(".")[0])
-
-
-# The builds of torch, the machines that can run each, and their pip arguments.
 
 
 _INDEX = "https://download.pytorch.org/whl"

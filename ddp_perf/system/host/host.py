@@ -15,9 +15,8 @@ import msgspec
 
 from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
+from ddp_perf.system.host.kernel_files import text_of
 from ddp_perf.system.host.processes import CoreTimes, read_core_times
-
-# The host: processor, cores, name, and the commit that is measured.
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -29,9 +28,8 @@ def allowed_cores() -> tuple[int, ...]:
 
 def cpu_name() -> str:
     """Return the processor's model name."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    text = text_of(Path("/proc/cpuinfo"))
+    if text is None:
         return platform.processor() or platform.machine()
     match = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
     return match[1].strip() if match else platform.machine()
@@ -97,9 +95,6 @@ def current_commit(directory: Path) -> str | None:
     return None if head is None else f"{head.commit[:12]}{'+' if head.changed else ''}"
 
 
-# The present limits and use of the host, as the kernel reports them.
-
-
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the host at one moment. None: not reported here."""
 
@@ -129,7 +124,7 @@ def read_host_state(root: Path = Path("/"), wait: Callable[[], None] = _wait) ->
         name=host_name(),
         cpu=cpu_name(),
         cores=cores,
-        governor=_text(clock),
+        governor=text_of(clock) or None,
         busy=_busy(cores, before, read_core_times(root)),
         cpu_quota=cpu_quota(root),
         shared_memory=_free(root / "dev/shm"),
@@ -150,12 +145,5 @@ def _busy(
 def _free(directory: Path) -> int | None:
     try:
         return shutil.disk_usage(directory).free
-    except OSError:
-        return None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip() or None
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Network interfaces and ports for RDMA: counters and the speed of their links, from /sys."""
+"""Network interfaces and ports for RDMA: their counters, links and addresses."""
 
 from __future__ import annotations
 
@@ -6,36 +6,28 @@ import contextlib
 import ipaddress
 import os
 import socket
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch import NetworkUse, RdmaUse
+from ddp_perf.system.host.kernel_files import number_of, text_of
 
 _INTERFACES = Path("/sys/class/net")
 _RDMA_DEVICES = Path("/sys/class/infiniband")
 _BYTES_OF_A_COUNT = 4  # of port_xmit_data and port_rcv_data (InfiniBand, PortCounters)
-_SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
 _ELSEWHERE = "192.0.2.1"  # on no network (RFC 5737), so its route is the default one
-_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 
 
-class InterfaceBytes(NamedTuple):
-    """Bytes of an interface since it exists. Over ``lo`` each byte is sent and received."""
+class RdmaCounters(NamedTuple):
+    """The counters of all active ports for RDMA together, since they were last cleared."""
 
-    sent: int
-    received: int
-
-
-class PortCounters(NamedTuple):
-    """The sum over the active ports for RDMA since they were last cleared."""
-
-    sent: int  # bytes
-    received: int
-    waited: int | None  # ticks in which a port had data and sent none; adapters differ in the tick
-    ports: tuple[str, ...] = ()  # that were active
+    ports: tuple[Path, ...]
+    use: RdmaUse
 
 
 def group_interface(case: Case) -> str | None:
@@ -58,84 +50,68 @@ def group_interface(case: Case) -> str | None:
 
 def rdma_networks() -> str | None:
     """Return the active ports for RDMA, as ``8 x InfiniBand 400 Gb/sec (4X NDR)``; None: none."""
-    found = Counter(f"{layer} {rate}" for _, layer, rate in _active_ports())
-    return ", ".join(f"{count} x {port}" for port, count in sorted(found.items())) or None
+    return _kinds(_active_ports())
 
 
-def read_rdma_ports() -> PortCounters | None:
+def read_rdma() -> RdmaCounters | None:
     """Return the counters of all active ports for RDMA; None: no port, or one has no counters."""
-    ports = [port / "counters" for port, _, _ in _active_ports()]
+    ports = tuple(_active_ports())
+    kinds = _kinds(ports)
     sent, received, waited = (
-        _sum(_count(port / name) for port in ports)
+        _sum(number_of(port / "counters" / name) for port, _, _ in ports)
         for name in ("port_xmit_data", "port_rcv_data", "port_xmit_wait")
     )
-    if not ports or sent is None or received is None:
+    if kinds is None or sent is None or received is None:
         return None
-    return PortCounters(
+    use = RdmaUse(
+        ports=kinds,
         sent=_BYTES_OF_A_COUNT * sent,
         received=_BYTES_OF_A_COUNT * received,
         waited=waited,
-        ports=tuple(map(str, ports)),
+        speed=_speed(rate for _, _, rate in ports),
     )
-
-
-def rdma_speed() -> float | None:
-    """Return the speed of all active ports for RDMA in bytes/s and direction; None: unknown."""
-    gbits = [rate.partition(" Gb/sec")[0] for _, _, rate in _active_ports()]
-    try:
-        return sum(map(float, gbits)) * 1e9 / 8 or None
-    except ValueError:
-        return None
+    return RdmaCounters(tuple(port for port, _, _ in ports), use)
 
 
 def _active_ports() -> Iterator[tuple[Path, str, str]]:
     """Yield the directory, the link layer and the rate of each active port for RDMA."""
     for port in sorted(_RDMA_DEVICES.glob("*/ports/*")):
-        with contextlib.suppress(OSError):
-            state, layer, rate = (
-                (port / name).read_text(encoding="ascii").strip()
-                for name in ("state", "link_layer", "rate")
-            )
-            if state.endswith("ACTIVE"):
-                yield port, layer, rate
+        state, layer, rate = (text_of(port / name) for name in ("state", "link_layer", "rate"))
+        if state and layer and rate and state.endswith("ACTIVE"):
+            yield port, layer, rate
 
 
-def _count(counter: Path) -> int | None:
+def _kinds(ports: Iterable[tuple[Path, str, str]]) -> str | None:
+    found = Counter(f"{layer} {rate}" for _, layer, rate in ports)
+    return ", ".join(f"{count} x {port}" for port, count in sorted(found.items())) or None
+
+
+def _speed(rates: Iterable[str]) -> float | None:
+    """Return the sum of rates such as ``400 Gb/sec (4X NDR)`` in bytes/s; None: unknown."""
     try:
-        return int(counter.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        return sum(float(rate.partition(" Gb/sec")[0]) for rate in rates) * 1e9 / 8 or None
+    except ValueError:
         return None
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
     """Return the sum, or None if one of the counts is unknown."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))
 
 
-def read_interface(name: str) -> InterfaceBytes | None:
-    """Return the counters of the interface of this name, or None if there is no such interface."""
-    counters = _INTERFACES / name / "statistics"
-    try:
-        return InterfaceBytes(
-            sent=int((counters / "tx_bytes").read_text(encoding="ascii")),
-            received=int((counters / "rx_bytes").read_text(encoding="ascii")),
-        )
-    except (OSError, ValueError):
+def read_interface(name: str) -> NetworkUse | None:
+    """Return the bytes of an interface since it exists, or None if there is no such interface.
+
+    Over ``lo`` each byte is sent and received, and the link has no speed.
+    """
+    device = _INTERFACES / name
+    sent, received = (number_of(device / f"statistics/{way}_bytes") for way in ("tx", "rx"))
+    if sent is None or received is None:
         return None
-
-
-def link_speed(name: str) -> float | None:
-    """Return the speed of the interface's link in bytes/s and direction, or None if it has none."""
-    try:
-        mbits = int((_INTERFACES / name / "speed").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return mbits * 1e6 / 8 if mbits > 0 else None  # -1: the driver does not know it
+    mbits = number_of(device / "speed") or -1  # -1: the driver does not know it
+    speed = mbits * 1e6 / 8 if mbits > 0 else None
+    return NetworkUse(interface=name, sent=sent, received=received, speed=speed)
 
 
 def address_towards(host: str) -> str | None:
@@ -158,10 +134,8 @@ def interface_towards(host: str) -> str | None:
     address = address_towards(host)
     if address is None:
         return None
-    if ":" in address:
-        return _ipv6_interfaces().get(socket.inet_pton(socket.AF_INET6, address).hex())
-    for _, name in socket.if_nameindex():
-        if _ipv4_address(name) == address:
+    for name, own in psutil.net_if_addrs().items():
+        if address in {one.address.partition("%")[0] for one in own}:  # fe80::1%eth0
             return name
     return "lo" if address.startswith("127.") else None
 
@@ -183,24 +157,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # another name
         return False
-
-
-def _ipv4_address(interface: str) -> str | None:
-    import fcntl  # here, since Windows has none: the package can be imported there
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            request = struct.pack("256s", interface.encode()[:15])
-            answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
-        except OSError:  # an interface without an address
-            return None
-    return socket.inet_ntoa(answer[20:24])
-
-
-def _ipv6_interfaces() -> dict[str, str]:
-    """Return the name of the interface of each IPv6 address, by its 32 hexadecimal digits."""
-    try:
-        lines = _IPV6_ADDRESSES.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return {}
-    return {fields[0]: fields[5] for fields in map(str.split, lines)}

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-# The times of the cores since boot, as /proc/stat counts them.
-
+from ddp_perf.system.host.kernel_files import number_of, text_of
 
 # Most times in /proc are in ticks, usually of 10 ms. Windows has neither.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -41,33 +40,24 @@ class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
-    """Return the times by core, or {} if the kernel does not report them."""
-    try:
-        text = (root / "proc/stat").read_text(encoding="utf-8")
-    except OSError:
-        return {}
-    return parse_core_times(text)
+    """Return the times by core, or {} if the kernel does not report them.
 
-
-def parse_core_times(text: str) -> dict[int, CoreTimes]:
-    """Parse the lines ``cpu0 user nice system idle iowait irq softirq steal …`` of /proc/stat."""
+    The lines of /proc/stat are such as ``cpu0 user nice system idle iowait irq softirq steal …``.
+    """
     cores = {}
-    for line in text.splitlines():
+    for line in (text_of(root / "proc/stat") or "").splitlines():
         name, *fields = line.split() or [""]
         number = name.removeprefix("cpu")
         if name.startswith("cpu") and number.isdecimal() and len(fields) >= 8:
-            user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[:8])
-            ticks = user + nice + system + idle + iowait + irq + softirq + steal
+            ticks = [int(field) for field in fields[:8]]  # a guest's are in "user" already
+            _, _, _, idle, iowait, irq, softirq, steal = ticks
             cores[int(number)] = CoreTimes(
-                total=ticks / TICKS_PER_S,
+                total=sum(ticks) / TICKS_PER_S,
                 idle=(idle + iowait) / TICKS_PER_S,
                 interrupts=(irq + softirq) / TICKS_PER_S,
                 stolen=steal / TICKS_PER_S,
             )
     return cores
-
-
-# Processes and threads, read from /proc.
 
 
 # The name of a process that stands in for another program: it belongs to no family of ranks.
@@ -94,10 +84,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_process(pid: int) -> Process | None:
     """Return the process, or None if it has ended."""
-    try:
-        # The kernel cuts a name to 15 bytes, perhaps within a character.
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    text = text_of(Path(f"/proc/{pid}/stat"))
+    if text is None:
         return None
     head, _, tail = text.rpartition(")")  # a name may contain anything, also ")"
     fields = tail.split()
@@ -157,10 +145,7 @@ def family_memory(parent: int) -> int | None:
 
 def _memory(pid: int) -> int | None:
     """Return the proportional set size (PSS) of a process in bytes; None: it ended, or unknown."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    text = text_of(Path(f"/proc/{pid}/smaps_rollup")) or ""
     match = re.search(r"^Pss:\s+(\d+) kB$", text, flags=re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
@@ -194,13 +179,11 @@ def _affinity(pid: int) -> set[int]:
 
 def _thread_files(pid: int | str, name: str) -> dict[int, str]:
     """Return a file's text of every thread of a process that still runs, by thread id."""
-    texts = {}
+    texts: dict[int, str] = {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                texts[int(thread.name)] = (thread / name).read_text(
-                    encoding="utf-8", errors="replace"
-                )
+            if (text := text_of(thread / name)) is not None:
+                texts[int(thread.name)] = text
     return texts
 
 
@@ -225,15 +208,7 @@ def parse_wait_s(text: str) -> float | None:
 
 def thread_count() -> int:
     """Return the number of threads of this process, with those that Python did not start."""
-    for line in (
-        Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    ):
-        if line.startswith("Threads:"):
-            return int(line.split()[1])
-    raise RuntimeError("/proc/self/status has no line 'Threads:'")
-
-
-# Heat and clock of the cores, from /sys. Most virtual machines do not report them.
+    return len(os.listdir("/proc/self/task"))
 
 
 _THROTTLE_COUNTS = ("core_throttle_count", "package_throttle_count")
@@ -241,9 +216,12 @@ _KHZ_PER_MHZ = 1000
 
 
 def heat_events(cores: Iterable[int], root: Path = Path("/")) -> int | None:
-    """Return how often heat throttled the cores or their packages since boot; None: unknown."""
+    """Return how often heat throttled the cores or their packages since boot; None: unknown.
+
+    Most virtual machines report neither this nor clocks.
+    """
     counts = [
-        _number(_directory(core, root) / "thermal_throttle" / name)
+        number_of(_directory(core, root) / "thermal_throttle" / name)
         for core in cores
         for name in _THROTTLE_COUNTS
     ]
@@ -258,19 +236,12 @@ def clock_ratio(cores: Iterable[int], root: Path = Path("/")) -> float | None:
 
 
 def _clock_ratio(core: Path) -> float | None:
-    clock_khz = _number(core / "cpufreq" / "scaling_cur_freq")
-    base_khz = _number(core / "cpufreq" / "base_frequency")  # Intel's driver
-    if base_khz is None and (base_mhz := _number(core / "acpi_cppc" / "nominal_freq")):
+    clock_khz = number_of(core / "cpufreq" / "scaling_cur_freq")
+    base_khz = number_of(core / "cpufreq" / "base_frequency")  # Intel's driver
+    if base_khz is None and (base_mhz := number_of(core / "acpi_cppc" / "nominal_freq")):
         base_khz = base_mhz * _KHZ_PER_MHZ
     return clock_khz / base_khz if clock_khz and base_khz else None
 
 
 def _directory(core: int, root: Path) -> Path:
     return root / f"sys/devices/system/cpu/cpu{core}"
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # ValueError: "<unknown>"
-        return None

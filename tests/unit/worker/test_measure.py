@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.gpu import GpuLoad
-from ddp_perf.core.launch import LaunchRequest, Numerics, RankConditions, Unit, WarmUp
-from ddp_perf.system.rank_watch import Watched
+from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
+from ddp_perf.telemetry.sample import Sample
 from ddp_perf.worker import measure
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.steps.protocol import StepFacts, follow_plan
@@ -43,27 +43,22 @@ def order(monkeypatch):
 
         return plan
 
-    class Watch:
-        def __init__(self, cores, **options):
+    class Sampler:
+        def __init__(self, cores, *, reads_rdma, **options):
             done.append("read")
-
-        def begin(self):
-            done.append("begin")
-
-        def watched(self, load):
-            done.append("end")
-            return Watched(conditions=RankConditions(), energy_j=None)
-
-    class UseWatch:
-        def __init__(self, *, reads_rdma, **options):
             if reads_rdma:
                 done.append("read RDMA")
 
-        def begin(self):
-            done.append("begin use")
+        def read(self):
+            done.append("begin")
+            return sample(at_s=0.0)
 
-        def used(self):
-            done.append("end use")
+        def read_after(self, before):
+            done.append("end")
+            return sample(at_s=1.0)
+
+    def sample(at_s):
+        return Sample(at_s=at_s, cpu_s=at_s, system_s=0.0)
 
     numerics = Numerics(
         matmul_precision="highest",
@@ -76,8 +71,7 @@ def order(monkeypatch):
     for name, stand_in in (
         # A captured step is released for the examination.
         ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts())())),
-        ("RankWatch", Watch),
-        ("UtilisationWatch", UseWatch),
+        ("Sampler", Sampler),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2, step_s=0.01))),
         ("timed_schedule", noted("time", timed)),
         ("timed_on_gpu", noted("time on GPU", timed)),
@@ -98,7 +92,7 @@ def order(monkeypatch):
 def test_measure_reads_before_the_warm_up_and_only_counters_after_it(order):
     done, result = order("gpu")
 
-    warm = ["control", "read", "warm up", "begin", "begin use", "time on GPU", "end use"]
+    warm = ["control", "read", "warm up", "begin", "time on GPU", "end"]
     assert done[: len(warm)] == warm
     assert result.host_bound is False  # the host was ahead by two steps
     assert result.load.sm_clock_mhz == 1410
@@ -121,8 +115,8 @@ def test_measure_profiles_before_it_examines_the_steps(order):
 def test_measure_on_a_cpu_has_no_extra_warm_up_and_no_pace(order):
     done, result = order("cpu")
 
-    before = ["control", "read", "begin", "begin use"]
-    assert done == [*before, "time", "end use", "end", "control", "profile", "examine"]
+    before = ["control", "read", "begin"]
+    assert done == [*before, "time", "end", "control", "profile", "examine"]
     assert result.host_bound is None
 
 

@@ -15,9 +15,10 @@ from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.stats.summary import as_session, summaries_of
-from ddp_perf.system.host.control_group import CpuUse, GroupReading
+from ddp_perf.system.host.control_group import CpuUse
 from ddp_perf.system.host.processes import FamilyCpu
-from ddp_perf.system.rank_watch import RankReading, rank_conditions
+from ddp_perf.telemetry.conditions import conditions as conditions_between
+from ddp_perf.telemetry.sample import Sample
 from tests.builders import (
     make_baseline,
     make_case,
@@ -328,17 +329,20 @@ def watched_for_a_second(*, family_s, used_s, denied_s, stalled_s=0.0, filled=No
     """Return the conditions of a rank in a control group with these counters."""
 
     def reading(at_s, *, cpu_s, use, stall_s, **more):
-        return RankReading(
+        return Sample(
             at_s=at_s,
+            cpu_s=0,
+            system_s=0,
             family_cpu=FamilyCpu(on_cores=cpu_s / 2, total=cpu_s),
-            group=GroupReading(cpu_uses={JOB: use}, memory_stall_s=stall_s),
+            group_uses={JOB: use},
+            memory_stall_s=stall_s,
             **more,
         )
 
     idle, use = CpuUse(used=0, throttled=0), CpuUse(used=used_s, throttled=denied_s)
     before = reading(0.0, cpu_s=0.0, use=idle, stall_s=0.0)
     after = reading(1.0, cpu_s=family_s, use=use, stall_s=stalled_s, memory_filled=filled)
-    return rank_conditions(before, after, pinned=True)
+    return conditions_between(before, after, pinned=True)
 
 
 OWN_QUOTA = watched_for_a_second(family_s=0.98, used_s=1.0, denied_s=1.0)

@@ -10,7 +10,7 @@ import pytest
 
 from ddp_perf.core.gpu import GpuHealth
 from ddp_perf.core.launch import GpuTraffic, GpuUse
-from ddp_perf.system.gpu.nvml_activity import read_traffic, read_use
+from ddp_perf.system.gpu.nvml_activity import GpuCounters, read_counters, read_use
 from tests.builders import make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader, card_uuid
 
@@ -34,6 +34,8 @@ def install(patch, *, value_type=pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, samp
     FakeNvml(MACHINE, [GpuHealth(uuid=UUID, memory_used=2**32)]).install(patch)
 
     def field_values(handle, wanted):
+        if wanted == [269, 270]:  # of heat
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return [
             SimpleNamespace(
                 nvmlReturn=pynvml.NVML_SUCCESS,
@@ -59,15 +61,23 @@ def install(patch, *, value_type=pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, samp
 def test_traffic_is_in_bytes_and_that_of_nvlink_over_all_links(monkeypatch):
     install(monkeypatch)
 
-    assert read_traffic(UUID) == GpuTraffic(
+    assert read_counters(UUID).traffic == GpuTraffic(
         pcie_sent=3_000, pcie_received=4_000, nvlink_sent=102_400, nvlink_received=204_800
     )
+
+
+def test_the_counters_of_a_gpu_are_those_of_its_health(monkeypatch):
+    now = GpuHealth(uuid=UUID, heat_s=2.0, energy_j=5e5, ecc_uncorrected=1, temperature_c=60)
+    FakeNvml(MACHINE, [now]).install(monkeypatch)
+
+    assert read_counters(UUID) == GpuCounters(heat_s=2.0, energy_j=5e5, ecc_uncorrected=1)
+    assert read_counters("GPU-9") == GpuCounters()
 
 
 def test_a_counter_of_32_bits_is_unknown_since_it_begins_again_within_a_launch(monkeypatch):
     install(monkeypatch, value_type=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
 
-    assert read_traffic(UUID) == GpuTraffic()
+    assert read_counters(UUID).traffic == GpuTraffic()
 
 
 def test_the_use_is_the_mean_of_the_samples_within_the_period(monkeypatch):
@@ -104,7 +114,7 @@ def test_without_an_answer_the_traffic_is_unknown(name, code, monkeypatch):
     install(monkeypatch)
     monkeypatch.setattr(pynvml, name, fail)
 
-    assert read_traffic(UUID) == GpuTraffic()
+    assert read_counters(UUID).traffic == GpuTraffic()
 
 
 @pytest.mark.parametrize("name", ["nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples"])
@@ -112,7 +122,7 @@ def test_a_function_that_pynvml_lacks_leaves_its_reading_unknown(name, monkeypat
     install(monkeypatch, samples={BUSY: [(150, 80)]})
     monkeypatch.delattr(pynvml, name)
 
-    known = (read_traffic(UUID) != GpuTraffic(), read_use(UUID, 100, 200).busy is not None)
+    known = (read_counters(UUID).traffic != GpuTraffic(), read_use(UUID, 100, 200).busy is not None)
 
     assert known == (name != "nvmlDeviceGetFieldValues", name != "nvmlDeviceGetSamples")
 
@@ -127,7 +137,8 @@ def test_a_slice_has_its_own_memory_and_nothing_of_its_card(monkeypatch):
         if name.startswith("nvmlDevice") and hasattr(fake, f"_{name}"):
             monkeypatch.setattr(pynvml, name, getattr(fake, f"_{name}"))
 
-    assert read_traffic(gpu.uuid) == read_traffic(card_uuid(gpu)) == GpuTraffic()
+    for uuid in (gpu.uuid, card_uuid(gpu)):
+        assert read_counters(uuid).traffic == GpuTraffic()
     assert read_use(gpu.uuid, 100, 200) == GpuUse(memory_used=2**30)
     assert read_use(card_uuid(gpu), 100, 200) == GpuUse()
 

@@ -18,11 +18,11 @@ from ddp_perf.system.gpu.nvml import (
     cores_near,
     keep_open,
     nvml_uuid,
-    read_counters,
     read_health,
 )
 from ddp_perf.system.host.host import HostState
-from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.telemetry.conditions import conditions
+from ddp_perf.telemetry.sample import Sampler
 from tests.builders import FakeLauncher, make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader
 
@@ -159,7 +159,7 @@ def test_a_function_that_raises_any_of_pynvmls_errors_leaves_its_reading_unknown
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_doctor_and_rank_watch_use_the_other_readings(name, monkeypatch):
+def test_doctor_and_a_rank_use_the_other_readings(name, monkeypatch):
     install(monkeypatch)
     host = HostState(name="node7", cpu="Some Processor", cores=(0, 1))
     monkeypatch.setattr(command, "read_host_state", lambda: host)
@@ -171,10 +171,10 @@ def test_doctor_and_rank_watch_use_the_other_readings(name, monkeypatch):
         break_it()
 
         assert command.diagnose(NvmlReader()).abilities
-        watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu=UUID)
-        watch.begin()
-        watched = watch.watched()
-        assert watched.conditions.gpu_errors in (None, False)
+        sampler = Sampler(sorted(os.sched_getaffinity(0)), pinned=False, gpu=UUID)
+        first = sampler.read()
+        found = conditions(first, sampler.read_after(first), pinned=False)
+        assert found.gpu_errors in (None, False)
 
 
 def test_the_module_can_be_imported_without_pynvmls_older_names(monkeypatch):
@@ -306,24 +306,11 @@ def test_a_whole_gpu_and_a_gpu_unknown_to_nvml_keep_their_uuid(monkeypatch):
     assert nvml_uuid("9abc-0000", None) == "GPU-9abc-0000"
 
 
-def test_read_counters_gives_the_counters_of_read_health(monkeypatch):
-    """Only energy, heat and memory errors are read between two steps."""
-    now = GpuHealth(
-        uuid="GPU-0abc-0000", heat_s=2.0, energy_j=5e5, ecc_uncorrected=1, temperature_c=60
-    )
-    FakeNvml(make_gpu_machine("NVIDIA H200"), [now]).install(monkeypatch)
-
-    found = read_counters(now.uuid)
-
-    assert found == msgspec.structs.replace(now, temperature_c=None)
-    assert read_counters("GPU-9") == GpuHealth(uuid="GPU-9")
-
-
 def test_keep_open_avoids_an_initialisation_for_each_reading(monkeypatch):
     fake = FakeNvml(make_gpu_machine("NVIDIA H200")).install(monkeypatch)
     keep_open()
 
-    read_counters("GPU-0abc-0000")
+    read_health("GPU-0abc-0000")
 
     assert fake.open == 1
 

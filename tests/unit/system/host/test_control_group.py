@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ddp_perf.system.host.control_group import (
     CpuUse,
-    GroupReading,
-    QuotaShares,
     cpu_quota,
     group_directories,
-    held_back_ratio,
     memory_limit,
-    memory_share,
-    quota_shares,
     read_cpu_use,
-    read_group,
     read_memory_stall_s,
 )
 
@@ -178,86 +170,6 @@ def test_the_memory_stall_is_read_from_the_machine_if_groups_have_none(machine):
     )
 
     assert read_memory_stall_s(root) == 9.0
-
-
-OWN, ABOVE = Path("/sys/fs/cgroup/job"), Path("/sys/fs/cgroup")
-
-
-def reading(memory_stall_s=None, **uses):
-    groups = {"own": OWN, "above": ABOVE}
-    cpu_uses = {
-        groups[name]: CpuUse(used=used, throttled=throttled)
-        for name, (used, throttled) in uses.items()
-    }
-    return GroupReading(cpu_uses=cpu_uses, memory_stall_s=memory_stall_s)
-
-
-def test_the_quota_share_is_of_the_wanted_time_for_any_number_of_cores():
-    shares = quota_shares(reading(own=(50, 5)), reading(own=(56, 7)), family_s=None)
-
-    assert shares == QuotaShares(others=pytest.approx(2 / 8))
-
-
-def test_the_quota_share_is_the_largest_of_the_group_and_those_above():
-    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(1, 0), above=(1, 1))
-
-    assert quota_shares(before, after, None).others == pytest.approx(0.5)
-
-
-def test_the_quota_of_a_group_above_is_compared_with_what_that_group_used():
-    """Ranks that use all of their own group may have a neighbour in the group above."""
-    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(2, 0), above=(4, 4))
-
-    shares = quota_shares(before, after, family_s=2.0)
-
-    assert shares == QuotaShares(others=pytest.approx(0.5), own=0)
-
-
-def test_a_neighbour_without_effect_on_any_quota_is_no_disturbance():
-    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(2, 2), above=(9, 0))
-
-    shares = quota_shares(before, after, family_s=2.0)
-
-    assert shares == QuotaShares(others=0, own=pytest.approx(0.5))
-
-
-def test_the_quota_share_of_an_idle_group_is_0():
-    assert quota_shares(reading(own=(5, 1)), reading(own=(5, 1)), None).others == 0
-
-
-@pytest.mark.parametrize(
-    ("after", "ratio"),
-    [
-        (reading(own=(6, 3), above=(8, 2)), 1.5),
-        (reading(own=(6, 1), above=(8, 5)), 1.0),
-        (reading(own=(4, 1), above=(4, 1)), 0),
-        (reading(), 0),
-    ],
-    ids=["own", "above", "idle", "unknown"],
-)
-def test_the_time_held_back_is_of_the_time_used(after, ratio):
-    assert held_back_ratio(reading(own=(4, 0), above=(4, 1)), after) == pytest.approx(ratio)
-
-
-def test_the_memory_share_is_of_the_time():
-    assert memory_share(reading(3.0), reading(3.5), 2.0) == pytest.approx(0.25)
-
-
-def test_a_share_is_unknown_if_either_reading_is_unknown():
-    known = reading(1.0, own=(1, 0))
-
-    for before, after in ((known, reading()), (reading(), known)):
-        assert quota_shares(before, after, 1.0) == QuotaShares()
-        assert memory_share(before, after, 1.0) is None
-
-
-def test_the_counters_of_this_machine_give_shares_or_none():
-    before, after = read_group(), read_group()
-
-    quota = quota_shares(before, after, 0.0)
-
-    for share in (quota.others, quota.own, memory_share(before, after, 1.0)):
-        assert share is None or 0 <= share <= 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from ddp_perf.system.host.processes import (
     TICKS_PER_S,
     CoreTimes,
-    parse_core_times,
     read_core_times,
 )
 
@@ -22,8 +21,20 @@ ctxt 1990473
 """
 
 
-def test_the_times_of_each_core_are_in_seconds_by_its_number():
-    cores = parse_core_times(STAT)
+@pytest.fixture
+def times(tmp_path):
+    """``times(text)``: the times of a machine whose /proc/stat is this text."""
+
+    def read(text):
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/stat").write_text(text)
+        return read_core_times(tmp_path)
+
+    return read
+
+
+def test_the_times_of_each_core_are_in_seconds_by_its_number(times):
+    cores = times(STAT)
 
     assert cores.keys() == {0, 12}
     assert cores[0] == CoreTimes(
@@ -37,8 +48,8 @@ def test_the_times_of_each_core_are_in_seconds_by_its_number():
 
 
 @pytest.mark.parametrize("text", ["", "cpu  1 2 3 4\ncpu0 1 2 3 4\n"], ids=["empty", "old kernel"])
-def test_lines_without_all_fields_give_no_times(text):
-    assert parse_core_times(text) == {}
+def test_lines_without_all_fields_give_no_times(text, times):
+    assert times(text) == {}
 
 
 def test_a_machine_without_proc_stat_has_no_times(tmp_path):

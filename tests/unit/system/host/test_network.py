@@ -6,17 +6,16 @@ import socket
 
 import pytest
 
+from ddp_perf.core.launch import NetworkUse, RdmaUse
 from ddp_perf.system.host import network
 from ddp_perf.system.host.network import (
     address_towards,
     group_interface,
     interface_between_nodes,
     interface_towards,
-    link_speed,
     rdma_networks,
-    rdma_speed,
     read_interface,
-    read_rdma_ports,
+    read_rdma,
 )
 from tests.builders import make_case
 
@@ -40,7 +39,9 @@ def interface(monkeypatch, tmp_path):
 def test_an_interface_has_the_bytes_it_sent_and_received(interface):
     interface("10000\n")
 
-    assert read_interface("eth9") == (12, 34)
+    assert read_interface("eth9") == NetworkUse(
+        interface="eth9", sent=12, received=34, speed=1.25e9
+    )
     assert read_interface("eth8") is None
 
 
@@ -70,7 +71,7 @@ def test_the_counters_of_loopback_count_what_is_sent_over_it():
 def test_the_speed_of_a_link_is_in_bytes_per_second(speed, expected, interface):
     interface(speed)
 
-    assert link_speed("eth9") == expected
+    assert read_interface("eth9").speed == expected
 
 
 @pytest.mark.parametrize(
@@ -153,30 +154,37 @@ def test_active_ports_for_rdma_are_counted_by_their_kind_and_rate(rdma):
 
 
 def test_the_bytes_of_ports_for_rdma_are_those_of_the_active_ones_together(rdma):
-    assert (read_rdma_ports(), rdma_speed()) == (None, None)
+    assert read_rdma() is None
     rdma("4: ACTIVE", "1: DOWN", "4: ACTIVE")
 
-    sent, received, waited, ports = read_rdma_ports()
-    assert (sent, received, waited) == (4 * 4000, 4 * 8000, 4)
-    assert len(ports) == 2
-    assert rdma_speed() == 2 * 50e9  # bytes/s: 400 Gbit/s each
+    found = read_rdma()
+    assert found.use == RdmaUse(
+        ports="2 x InfiniBand 400 Gb/sec (4X NDR)",
+        sent=4 * 4000,
+        received=4 * 8000,
+        waited=4,
+        speed=2 * 50e9,  # bytes/s: 400 Gbit/s each
+    )
+    assert [port.name for port in found.ports] == ["1", "3"]
 
 
-@pytest.mark.parametrize(
-    ("without", "expected"),
-    [("port_xmit_wait", (4000, 8000, None)), ("port_rcv_data", None)],
-)
-def test_a_counter_that_an_adapter_lacks_is_unknown(rdma, without, expected):
-    rdma("4: ACTIVE", without=without)
+def test_a_counter_that_an_adapter_lacks_is_unknown(rdma):
+    rdma("4: ACTIVE", without="port_xmit_wait")
 
-    counters = read_rdma_ports()
-    assert (counters and counters[:3]) == expected
+    use = read_rdma().use
+    assert (use.sent, use.received, use.waited) == (4000, 8000, None)
+
+
+def test_ports_without_counters_of_bytes_are_unknown(rdma):
+    rdma("4: ACTIVE", without="port_rcv_data")
+
+    assert read_rdma() is None
 
 
 def test_a_rate_that_is_no_number_is_unknown(rdma):
     rdma("4: ACTIVE", rate="unknown")
 
-    assert rdma_speed() is None
+    assert read_rdma().use.speed is None
 
 
 def test_between_nodes_nccl_uses_the_interface_of_the_route_unless_there_is_rdma(rdma, monkeypatch):
