@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Hashable, Mapping
 from multiprocessing.connection import wait
@@ -26,7 +27,6 @@ _ANSWER = msgspec.json.Decoder(Answer)
 START_S = 300.0  # an import of torch from a cold network disk takes minutes
 GRACE_S = 10.0  # for the other nodes to fail by themselves after one has failed
 _READINGS = 5  # without a beat, before a server counts as silent
-_END_S = 1.0
 
 
 class ServerLostError(Exception):
@@ -47,6 +47,11 @@ class RankServer:
         preloaded: tuple[str, ...],
         directory: Path,
     ) -> None:
+        if transport.is_child and threading.current_thread() is not threading.main_thread():
+            raise LaunchError(
+                "ranks must be started from the main thread, since they end with it;"
+                " call pytest there"
+            )
         self.directory = directory
         self._transport = transport
         variables = {**transport.variables, **variables}

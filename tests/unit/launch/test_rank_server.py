@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -199,6 +200,15 @@ def test_a_program_that_is_not_there_is_named(tmp_path):
 
     with pytest.raises(LaunchError, match="the server on a cannot be started: No such file"):
         RankServer(transport, {}, (), tmp_path)
+
+
+def test_a_server_of_this_machine_ends_with_the_main_thread_and_no_other(tmp_path):
+    transport = Transport(who="the server", words=["true"], environ={}, is_child=True)
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(RankServer, transport, {}, (), tmp_path)
+
+    with pytest.raises(LaunchError, match="from the main thread, since they end with it"):
+        started.result()
 
 
 def test_a_server_may_take_as_long_as_its_gpus_to_end():
