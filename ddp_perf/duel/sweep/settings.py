@@ -13,8 +13,9 @@ import msgspec
 import yaml
 
 from ddp_perf.config.cases import OPTIONS, Variant, cases_of, hook_name, with_technique
-from ddp_perf.config.loading import check_environment, check_options
-from ddp_perf.config.suite import AnySuite, Suite
+from ddp_perf.config.loading import check_environment
+from ddp_perf.config.rules import check_options
+from ddp_perf.config.suite import Suite, TrainingSuite
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case, Scalar
 from ddp_perf.errors import ConfigError, nearest_or_all
@@ -40,7 +41,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
         return {self.path[0]: {self.path[1]: value}}
 
 
-def parse_knobs(words: Sequence[str], file: Path | None, suite: AnySuite) -> list[Knob]:
+def parse_knobs(words: Sequence[str], file: Path | None, suite: Suite) -> list[Knob]:
     """Return the knobs of the command line, then those of a file. Raises ConfigError."""
     given = [_split(word) for word in words]
     if file is not None:
@@ -79,7 +80,7 @@ def _of_file(path: Path) -> list[tuple[str, list[Any]]]:
     return [(str(name), values) for name, values in content.items()]
 
 
-def _knob(name: str, values: Sequence[Any], suite: AnySuite) -> Knob:
+def _knob(name: str, values: Sequence[Any], suite: Suite) -> Knob:
     if _VARIABLE.fullmatch(name):
         path: tuple[str, ...] = ("env", name)
         if name in LOGGING_VARIABLES:
@@ -106,7 +107,7 @@ def _hook(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def _option(name: str, suite: AnySuite) -> tuple[str, ...]:
+def _option(name: str, suite: Suite) -> tuple[str, ...]:
     """Return the path of an option of the suite by its name, with or without its table."""
     known = dict(_options(suite))
     if name in known:
@@ -115,13 +116,13 @@ def _option(name: str, suite: AnySuite) -> tuple[str, ...]:
     raise ConfigError(
         f"{name}: it is neither an option of a suite that trains a workload, nor a variable, whose"
         f" name has upper-case letters{hint}"
-        if not isinstance(suite, Suite)
+        if not isinstance(suite, TrainingSuite)
         else f"{name}: the suite has no such option{hint}"
     )
 
 
-def _options(suite: AnySuite) -> Iterable[tuple[str, tuple[str, ...]]]:
-    if not isinstance(suite, Suite):
+def _options(suite: Suite) -> Iterable[tuple[str, tuple[str, ...]]]:
+    if not isinstance(suite, TrainingSuite):
         return
     names: list[str] = []
     for table in _TABLES:
@@ -178,7 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_settings(
-    suite: AnySuite, base: Case, knobs: Sequence[Knob], obstacle: Callable[[Case], str | None]
+    suite: Suite, base: Case, knobs: Sequence[Knob], obstacle: Callable[[Case], str | None]
 ) -> Settings:
     """Return the settings of a case of a suite.
 
@@ -225,9 +226,9 @@ def _unused(knob: Knob, base: Case) -> str | None:
     return None
 
 
-def _narrowed(suite: AnySuite, base: Case) -> AnySuite:
+def _narrowed(suite: Suite, base: Case) -> Suite:
     """Return the suite whose own setting is that of the case: with its technique, or its hook."""
-    if not isinstance(suite, Suite):
+    if not isinstance(suite, TrainingSuite):
         return suite
     plain = msgspec.structs.replace(suite, techniques={})
     if base.technique in suite.techniques:
@@ -236,9 +237,9 @@ def _narrowed(suite: AnySuite, base: Case) -> AnySuite:
     return msgspec.structs.replace(plain, comm_hooks=tuple(hooks or suite.comm_hooks[:1]))
 
 
-def _changed(own: AnySuite, changes: dict[str, Any]) -> AnySuite:
+def _changed(own: Suite, changes: dict[str, Any]) -> Suite:
     """Return the suite with the changes, whose types are checked. Raises ConfigError."""
-    if not isinstance(own, Suite):
+    if not isinstance(own, TrainingSuite):
         return msgspec.structs.replace(own, env={**own.env, **changes["env"]})
     try:
         return with_technique(own, _NAME, changes)
@@ -246,7 +247,7 @@ def _changed(own: AnySuite, changes: dict[str, Any]) -> AnySuite:
         raise ConfigError(str(error).removeprefix(f"techniques.{_NAME}.")) from None
 
 
-def _check_value(own: AnySuite, knob: Knob, value: Any) -> None:
+def _check_value(own: Suite, knob: Knob, value: Any) -> None:
     """Raise ConfigError for a value that the option cannot have, whatever the others are."""
     try:
         changed = _changed(own, knob.changes(value))
@@ -256,7 +257,7 @@ def _check_value(own: AnySuite, knob: Knob, value: Any) -> None:
 
 
 def _setting(
-    own: AnySuite, base: Case, knobs: Sequence[Knob], values: Sequence[Any]
+    own: Suite, base: Case, knobs: Sequence[Knob], values: Sequence[Any]
 ) -> Setting | LeftOut:
     """Return the combination as a case, or why the suite refuses it."""
     pairs = list(zip(knobs, values, strict=True))

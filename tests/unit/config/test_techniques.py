@@ -201,7 +201,7 @@ def test_a_technique_that_cannot_be_is_refused_by_its_name(suite_file, technique
 
 
 def test_an_editor_completes_the_fields_of_a_technique():
-    techniques = suite_schema()["$defs"]["Suite"]["properties"]["techniques"]
+    techniques = suite_schema()["$defs"]["TrainingSuite"]["properties"]["techniques"]
     technique = techniques["additionalProperties"]
 
     assert set(technique["properties"]) >= {

@@ -1,0 +1,274 @@
+"""What suite files name of a user's project: modules, functions and scripts, which must be there.
+
+None of them is imported, since that would import torch. They are found and parsed instead, and what
+a source leaves open is accepted.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import pkgutil
+import tokenize
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from ddp_perf.config.cases import script_run
+from ddp_perf.config.suite import ScriptSuite
+from ddp_perf.config.yaml_file import TYPE_NAMES
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.subject import BY_OPTIMIZER, ScriptRun
+from ddp_perf.errors import ConfigError, did_you_mean
+
+# Modules of a user, found and parsed without an import, since that would import torch.
+
+
+UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
+
+
+def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
+    """Find a module. ``importlib.util.find_spec`` would import the parents of a submodule."""
+    top, *rest = module.split(".")
+    try:
+        spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)
+    except ValueError:  # `__main__`, or an empty name
+        return None
+    for name in rest:
+        if spec is None:
+            return None
+        # Only the last name: the parents of a dotted name would be searched in sys.modules.
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations or []))
+    return spec
+
+
+def nearest_module(module: str, import_paths: Sequence[str]) -> str:
+    """Return ``; did you mean 'x'?`` with the nearest module beside one that is missing, or ""."""
+    parent, _, _ = module.rpartition(".")
+    spec = find_module(parent, import_paths) if parent else None
+    folders = import_paths if not parent else (spec and spec.submodule_search_locations) or ()
+    names = [name for _, name, _ in pkgutil.iter_modules(list(folders))]
+    return did_you_mean(module, [f"{parent}.{name}" if parent else name for name in names])
+
+
+def parse_source(field: str, source: Path) -> ast.Module:
+    """Parse a Python file. Raises ConfigError with the field and the line if it cannot be parsed.
+
+    Python's warnings about it are ignored: the ranks show them.
+    """
+    try:
+        with tokenize.open(source) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(file.read())
+    except SyntaxError as error:
+        if error.lineno is None:  # of its encoding
+            raise ConfigError(f"{field}: {source} is not Python source: {error.msg}") from None
+        raise ConfigError(f"{field}: {source}:{error.lineno}: {error.msg}") from None
+    except (ValueError, OSError) as error:  # a NUL byte, bytes that are not text, no permission
+        raise ConfigError(f"{field}: {source} is not Python source: {error}") from None
+
+
+def bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield each name that a module may bind at its top level, with the statement that does."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name, statement
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name, statement) for alias in statement.names)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for node in (node for target in targets for node in ast.walk(target)):
+                if isinstance(node, ast.Name):
+                    yield node.id, statement
+        else:  # if, try, with, for: all that their blocks bind
+            blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+            for block in blocks:
+                yield from bindings(block)
+
+
+# @@SCRIPT
+
+
+def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
+    """Raise ConfigError if the script, or the function that ends a step, is not there.
+
+    ``import_paths`` is where ranks search first; without it, they search this directory.
+    """
+    run = script_run(suite, suite.world_sizes[0], suite.batch_sizes[0])
+    roots = import_paths or [str(Path.cwd())]
+    file = _module_file(run.script, roots) if run.is_module else _file(run.script, roots)
+    if file is not None:
+        parse_source("script", file)
+    if run.steps_by != BY_OPTIMIZER:
+        _check_steps_by(run, file, roots)
+
+
+def _file(script: str, roots: Sequence[str]) -> Path:
+    paths = [Path(root) / script for root in roots]
+    for path in paths:
+        if path.is_file():
+            return path
+    if any(path.is_dir() for path in paths):
+        raise ConfigError(f"script: {script} is a folder; name a file of it")
+    near = [path.name for folder in {path.parent for path in paths} for path in folder.glob("*.py")]
+    raise ConfigError(
+        f"script: there is no file {script} in {roots[0]}"
+        f"{did_you_mean(Path(script).name, near) or '; give its path from there on'}"
+    )
+
+
+def _module_file(module: str, roots: Sequence[str]) -> Path | None:
+    """Return the file that ``python -m module`` runs; None if it is not Python source."""
+    if any((Path(root) / module).is_file() for root in roots):
+        raise ConfigError(f"script: {module} is not a file of Python: its name must end with .py")
+    spec = find_module(module, roots)
+    if spec is not None and spec.submodule_search_locations is not None:  # a package
+        spec = find_module(f"{module}.__main__", roots)
+        if spec is None:
+            raise ConfigError(
+                f"script: the package {module} has no __main__.py; name one of its modules"
+            )
+    if spec is None:
+        remedy = "; name a module that can be imported, or give a file, as in train.py"
+        raise ConfigError(
+            f"script: there is no module {module} in {roots[0]}"
+            f"{nearest_module(module, roots) or remedy}"
+        )
+    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+
+
+def _check_steps_by(run: ScriptRun, script: Path | None, roots: Sequence[str]) -> None:
+    """Check ``module:function``, whose function may be a method: only its first name is sought."""
+    module, _, function = run.steps_by.partition(":")
+    folders = [*roots] if script is None else [str(script.parent), *roots]
+    spec = find_module(module, folders)
+    source = None if spec is None or spec.origin is None else Path(spec.origin)
+    is_script = source is not None and script is not None and source.resolve() == script.resolve()
+    if module == "__main__" or is_script:
+        raise ConfigError(
+            f"steps_by: {run.steps_by} is of the script itself, which is not there before it runs;"
+            " name a function of a module that it imports"
+        )
+    if spec is None:
+        remedy = "; name a module that the script imports"
+        raise ConfigError(
+            f"steps_by: there is no module {module} in {folders[0]}"
+            f"{nearest_module(module, folders) or remedy}"
+        )
+    if source is None or source.suffix != ".py":
+        return
+    name = function.partition(".")[0]
+    names = {bound for bound, _ in bindings(parse_source("steps_by", source).body)}
+    if name not in names and not names & UNKNOWABLE:
+        raise ConfigError(f"steps_by: {module!r} defines no {name!r}{did_you_mean(name, names)}")
+
+
+# Checks that a user's ``module:function`` exists and accepts its arguments.
+#
+# The module is not imported. Its source is parsed instead, and what the source leaves open is
+# accepted.
+
+
+# The values that a simple annotation admits.
+_ADMITTED: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+}
+
+
+def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Sequence[str]) -> None:
+    """Check the target, and raise ConfigError if the module or the function does not exist.
+
+    ConfigError is also raised if the function cannot be called with a context and ``arguments``, or
+    if the annotation of one of them excludes its value.
+    ``import_paths`` is where ranks search first.
+    """
+    module, function = target.split(":")
+    spec = find_module(module, import_paths)
+    if spec is None:
+        raise ConfigError(
+            f"workload: no module named {module!r}; it must be importable from pytest's root"
+            " directory, or from the pythonpath of its settings"
+        )
+    if spec.loader is None or spec.origin is None:
+        raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
+    if not spec.origin.endswith(".py"):
+        return
+    bound = list(bindings(parse_source("workload", Path(spec.origin)).body))
+    names = {name for name, _ in bound}
+    if function not in names and not names & UNKNOWABLE:
+        raise ConfigError(
+            f"workload: {module!r} defines no {function!r}{did_you_mean(function, names)}"
+        )
+    statements = [statement for name, statement in bound if name == function]
+    if len(statements) == 1:
+        _check_callable(target, statements[0], arguments)
+
+
+def _check_callable(target: str, statement: ast.stmt, arguments: Mapping[str, Scalar]) -> None:
+    """Check the only statement that binds the target. A decorator may change what it binds."""
+    if isinstance(statement, ast.AsyncFunctionDef):
+        raise ConfigError(f"workload: {target} is a coroutine; make it a plain function")
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    if isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set):
+        raise ConfigError(f"workload: {target} is not a function")
+    if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
+        _check_signature(target, statement.args, arguments)
+
+
+def _check_signature(
+    target: str, signature: ast.arguments, arguments: Mapping[str, Scalar]
+) -> None:
+    """Check that the ranks can call ``target(context, **arguments)``."""
+    positional = [*signature.posonlyargs, *signature.args]
+    if not positional and signature.vararg is None:
+        raise ConfigError(f"workload: {target} must take a BuildContext as its first argument")
+    by_name = [*signature.args, *signature.kwonlyargs]
+    if positional and positional[0] in by_name:
+        by_name.remove(positional[0])
+    names = {argument.arg for argument in by_name}
+    unknown = sorted(arguments.keys() - names)
+    if unknown and signature.kwarg is None:
+        raise ConfigError(
+            f"model.{unknown[0]}: {target} takes no such argument{did_you_mean(unknown[0], names)}"
+        )
+    needed = positional[1 : len(positional) - len(signature.defaults)]
+    needed += [
+        argument
+        for argument, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
+        if default is None
+    ]
+    missing = [argument.arg for argument in needed if argument.arg not in arguments]
+    if missing:
+        raise ConfigError(f"model.{missing[0]}: required by {target}, but missing")
+    for argument in by_name:
+        if argument.annotation is not None and argument.arg in arguments:
+            _check_value(target, argument.arg, argument.annotation, arguments[argument.arg])
+
+
+def _check_value(target: str, name: str, annotation: ast.expr, value: Scalar) -> None:
+    """Check a value against its annotation, if that is made of simple types only."""
+    expected = _simple_types(annotation)
+    if not expected or any(type(value) in _ADMITTED[kind] for kind in expected):
+        return
+    names = " or ".join(TYPE_NAMES[kind] for kind in expected)
+    raise ConfigError(f"model.{name}: {target} expects {names}, got {value!r}")
+
+
+def _simple_types(annotation: ast.expr) -> list[str]:
+    """Return the types of an annotation such as ``int | None``; none if it has any other type."""
+    match annotation:
+        case ast.Name(id=name) if name in _ADMITTED:
+            return [name]
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return _simple_types(left)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            either, other = _simple_types(left), _simple_types(right)
+            return [*either, *other] if either and other else []
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
+            return _simple_types(inner)
+    return []
