@@ -6,7 +6,7 @@ import fnmatch
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -112,91 +112,86 @@ def cases_of(variant: Variant) -> list[Case]:
 
     Raises ConfigError for a formula of a script that has no result.
     """
-    suite = variant.suite
-    ranks = sorted(suite.world_sizes)
-    if isinstance(suite, CollectivesSuite):
-        payloads = sorted(map(parse_size, suite.sizes))
-        return [
-            _collective_case(suite, variant, kind, payload, world_size)
-            for kind, payload, world_size in itertools.product(suite.collectives, payloads, ranks)
-        ]
-    if isinstance(suite, ScriptSuite):
-        return [
-            _script_case(suite, variant, world_size, size)
-            for size, world_size in itertools.product(suite.batch_sizes, ranks)
-        ]
-    return [
-        case
-        for size, world_size in itertools.product(suite.sizes, ranks)
-        for case in _compared(suite, variant, world_size, size)
-    ]
+    ranks = sorted(variant.suite.world_sizes)
+    match variant.suite:
+        case CollectivesSuite() as suite:
+            calls = itertools.product(suite.collectives, sorted(map(parse_size, suite.sizes)))
+            return [_collective_case(suite, variant, n, *call) for call in calls for n in ranks]
+        case ScriptSuite() as suite:
+            rows = [[_script_case(suite, variant, n, b) for n in ranks] for b in suite.batch_sizes]
+        case suite:
+            rows = [
+                [case for n in ranks for case in _training_cases(suite, variant, n, size)]
+                for size in suite.sizes
+            ]
+    return [_linked(case, row, variant) for row in rows for case in row]
+
+
+def _linked(case: Case, row: Sequence[Case], variant: Variant) -> Case:
+    """Return a case with the ids of one rank, and of the first swept values, that it is put beside.
+
+    ``row`` has the cases of its size.
+    """
+    ones = {other.technique: other.id for other in row if other.world_size == 1}
+    if case.world_size > 1:
+        case = msgspec.structs.replace(case, single=ones.get(case.technique, ones.get(None)))
+    if variant.first is None or case.base is not None:
+        return case
+    base = case.id.removesuffix(variant.suffix) + variant.first.suffix
+    before = variant.first.env
+    swept = " ".join(f"{name}={v}" for name, v in variant.env.items() if before[name] != v)
+    return msgspec.structs.replace(case, base=base, technique=swept)
 
 
 def _case(
-    variant: Variant, world_size: int, case_id: Callable[[int], str], **of_subject: Any
+    variant: Variant, world_size: int, *, name: str, parts: Sequence[str], **of_subject: Any
 ) -> Case:
-    """Return a case with what any suite states; ``case_id`` returns the id with as many ranks."""
-    suite = variant.suite
-    has_single = world_size > 1 and 1 in suite.world_sizes
+    """Return a case with what any suite states, whose id has these parts beside its ranks.
+
+    They are written as in ``ws8``, or ``ws16-2x8`` on two nodes with 8 ranks each.
+    """
+    suite, nodes = variant.suite, variant.nodes(world_size)
+    layout = f"ws{world_size}" + (f"-{nodes}x{world_size // nodes}" if nodes > 1 else "")
     return Case(
-        id=case_id(world_size),
+        id="-".join(filter(None, [name, layout, *parts])) + variant.suffix,
         suite=suite.suite,
         tier=suite.tier,
         world_size=world_size,
-        nodes=variant.nodes(world_size),
+        nodes=nodes,
         launcher=suite.launcher,
         schedule=Schedule(**{name: getattr(suite, name) for name in Schedule.__struct_fields__}),
-        single=case_id(1) if has_single else None,
+        single=None,
         **of_subject,
     )
 
 
-def _id(variant: Variant, what: str, world_size: int, *size_and_options: str) -> str:
-    """Return an id: what runs, its ranks, as ``ws8`` or ``ws16-2x8`` on two nodes, and the rest."""
-    nodes = variant.nodes(world_size)
-    layout = f"ws{world_size}" + (f"-{nodes}x{world_size // nodes}" if nodes > 1 else "")
-    return "-".join(filter(None, [what, layout, *size_and_options])) + variant.suffix
-
-
-def _swept(case: Case, variant: Variant) -> Case:
-    """Return a case of a variant, compared with that of the first swept values."""
-    first = variant.first
-    if first is None:
-        return case
-    base = case.id.removesuffix(variant.suffix) + first.suffix
-    swept = [f"{name}={v}" for name, v in variant.env.items() if first.env[name] != v]
-    return msgspec.structs.replace(case, base=base, technique=" ".join(swept))
-
-
 def _collective_case(
-    suite: CollectivesSuite, variant: Variant, kind: CollectiveKind, payload: int, world_size: int
+    suite: CollectivesSuite, variant: Variant, world_size: int, kind: CollectiveKind, payload: int
 ) -> Case:
+    gated = msgspec.structs.asdict(suite.tolerances)
     return _case(
         variant,
         world_size,
-        lambda ranks: _id(variant, kind, ranks, size_text(payload), suite.variant),
+        name=kind,
+        parts=[size_text(payload), suite.variant],
         workload=kind,
         collective=CollectiveStep(kind=kind, payload=payload, calls=calls_of(payload)),
         strategy="none",
         precision="fp32",
         batch_size=None,
         env={**suite.env, **variant.env},
-        tolerances=Tolerances(
-            **msgspec.structs.asdict(suite.tolerances),
-            cpu_time=None,
-            efficiency=None,
-            peak_memory=None,
-        ),
+        tolerances=Tolerances(**gated, cpu_time=None, efficiency=None, peak_memory=None),
     )
 
 
 def _script_case(suite: ScriptSuite, variant: Variant, world_size: int, batch_size: int) -> Case:
     env = {**suite.env, **variant.env}
     run = script_run(msgspec.structs.replace(suite, env=env), world_size, batch_size)
-    case = _case(
+    return _case(
         variant,
         world_size,
-        lambda n: _id(variant, as_name(run.name), n, f"b{batch_size}", suite.variant),
+        name=as_name(run.name),
+        parts=[f"b{batch_size}", suite.variant],
         workload=run.script,
         script=run,
         strategy="script",
@@ -205,7 +200,6 @@ def _script_case(suite: ScriptSuite, variant: Variant, world_size: int, batch_si
         env=filled_env(env, world_size, batch_size),
         tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
     )
-    return _swept(case, variant)
 
 
 def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
@@ -237,7 +231,9 @@ def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict
     return {name: filled(f"env.{name}", text, sizes) for name, text in env.items()}
 
 
-def _compared(suite: TrainingSuite, variant: Variant, world_size: int, size: int) -> list[Case]:
+def _training_cases(
+    suite: TrainingSuite, variant: Variant, world_size: int, size: int
+) -> list[Case]:
     """Return the cases of one point of the matrix: the base, then each hook and technique.
 
     One that does the same work as the base is left out. That of one rank has no hook, for example.
@@ -250,17 +246,12 @@ def _compared(suite: TrainingSuite, variant: Variant, world_size: int, size: int
     for name, changes in suite.techniques.items():
         changed = with_technique(suite, name, changes)
         found[name] = _training_case(changed, variant, world_size, size, name, suite)
-    singles = {}
-    if base.single is not None:
-        singles = {case.technique: case.id for case in _compared(suite, variant, 1, size)}
     others = [
-        msgspec.structs.replace(
-            case, base=base.id, technique=name, single=singles.get(name, base.single)
-        )
+        msgspec.structs.replace(case, base=base.id, technique=name)
         for name, case in found.items()
         if _effective(case).work() != _effective(base).work()
     ]
-    return [_swept(base, variant), *others]
+    return [base, *others]
 
 
 def _effective(case: Case) -> Case:
@@ -285,23 +276,19 @@ def _training_case(
     plain: TrainingSuite | None = None,
 ) -> Case:
     """Return a case with the suite's first hook; ``plain`` is the suite without the technique."""
-    strategy = _strategy(suite, world_size)
+    is_plain = world_size == 1 and suite.denominator == "no-ddp"
+    strategy = "none" if is_plain else suite.strategy
     is_global = isinstance(suite.batch_sizes, GlobalBatches)
     parts = world_size * suite.gradient_accumulation  # of a global batch; they divide it
     options = {**msgspec.structs.asdict(suite), "comm_hook": suite.comm_hooks[0]}
-
-    def case_id(ranks: int) -> str:
-        names = _option_names(suite, _strategy(suite, ranks))
-        if plain is not None:  # the technique names the others
-            names = [name for name in names if name in _option_names(plain, plain.strategy)]
-        what = f"{suite.workload.replace(':', '.')}-{_strategy(suite, ranks)}-{suite.precision}"
-        batch = f"{'g' if is_global else 'b'}{size}"
-        return _id(variant, what, ranks, batch, *names, suite.variant, technique)
-
+    names = _option_names(suite, strategy)
+    if plain is not None:  # the technique names the others
+        names = [name for name in names if name in _option_names(plain, plain.strategy)]
     return _case(
         variant,
         world_size,
-        case_id,
+        name=f"{suite.workload.replace(':', '.')}-{strategy}-{suite.precision}",
+        parts=[f"{'g' if is_global else 'b'}{size}", *names, suite.variant, technique],
         workload=suite.workload,
         strategy=strategy,
         precision=suite.precision,
@@ -338,11 +325,6 @@ def _option_names(suite: TrainingSuite, strategy: Strategy) -> list[str]:
 
 def _values(options: msgspec.Struct) -> list[str]:
     return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
-
-
-def _strategy(suite: TrainingSuite, world_size: int) -> Strategy:
-    """Return the strategy: none for one rank, unless scaling is measured against DDP on it."""
-    return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy
 
 
 # The field ``core`` of a suite file: patterns of the ids of the cases that every night gates.

@@ -16,30 +16,13 @@ from ddp_perf.config.yaml_file import read_yaml, yaml_text
 from ddp_perf.errors import ConfigError
 
 PLACEHOLDER = "{batch_size}"
-# The options that state the batch of one rank, without dashes before them, in one spelling.
-_BATCH_OPTIONS = frozenset(
-    {
-        "b",
-        "bs",
-        "batch-size",
-        "local-batch-size",
-        "micro-batch-size",
-        "per-device-batch-size",
-        "per-device-train-batch-size",
-        "train-batch-size",
-    }
+# An option that states the batch of one rank, as in --training.local_batch_size.
+_BATCH_OPTION = re.compile(
+    r"--?([a-z][\w.-]*\.)?(b|bs|((local|micro|train|per-device|per-device-train)-)?batch-size)"
 )
 _TEXT_IN_BRACES = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
-_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ORDER = (
-    "suite",
-    "tier",
-    "script",
-    "args",
-    "world_sizes",
-    "batch_sizes",
-    "samples_per_step",
-    "steps",
+    *("suite", "tier", "script", "args", "world_sizes", "batch_sizes", "samples_per_step", "steps"),
 )
 
 
@@ -66,7 +49,7 @@ def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
                 f" replaces by {PLACEHOLDER}"
             )
         name, equals, value = argument.partition("=")
-        if not _is_batch_option(name):
+        if not _BATCH_OPTION.fullmatch(name.lower().replace("_", "-")):
             continue
         place = at if equals else at + 1
         value = value if equals else "".join(args[place : place + 1])
@@ -104,14 +87,6 @@ def _number_or_text(formula: str) -> int | str:
     return int(formula) if formula.isdecimal() else formula
 
 
-def _is_batch_option(name: str) -> bool:
-    match = _OPTION.fullmatch(name)
-    if match is None:
-        return False
-    spelling = match[1].lower().replace("_", "-")
-    return spelling.rpartition(".")[2] in _BATCH_OPTIONS  # --training.local_batch_size
-
-
 def free_name(script: str, directory: Path) -> str:
     """Return a name for the suite of a script that no suite file of the directory has."""
     stem = script.rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
@@ -143,17 +118,7 @@ def _same(one: Any, other: str) -> bool:
 def suite_text(suite: ScriptSuite) -> str:
     """Return the suite file, as YAML: what a reader checks, and what differs from a default."""
     fields: dict[str, Any] = msgspec.to_builtins(suite)
-    plain: dict[str, Any] = msgspec.to_builtins(_with_defaults(suite))
-    others = [name for name in fields if name not in _ORDER and fields[name] != plain[name]]
+    plain = ScriptSuite(**{name: getattr(suite, name) for name in _ORDER})
+    defaults = msgspec.to_builtins(plain)
+    others = [name for name in fields if fields[name] != defaults[name]]
     return yaml_text({name: fields[name] for name in (*_ORDER, *others)})
-
-
-def _with_defaults(suite: ScriptSuite) -> ScriptSuite:
-    """Return the suite with the default of each field that has one."""
-    return ScriptSuite(
-        suite=suite.suite,
-        tier=suite.tier,
-        script=suite.script,
-        world_sizes=suite.world_sizes,
-        batch_sizes=suite.batch_sizes,
-    )
