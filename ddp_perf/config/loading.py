@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -142,9 +143,12 @@ def load_cases(
     _check_names(suites)
     origin: dict[tuple[str, str], tuple[Path, Case]] = {}
     for path, variant in _apply_overrides(suites, overrides):
-        _check_overridden(path, variant)
+        with _naming(f"{path}, changed by the command line"):
+            check_layout(variant.suite.world_sizes, variant.ranks_per_node)
+            check_options(variant.suite)
         for case in cases_of(variant):
-            _check_environment(path, case)
+            with _naming(path):
+                check_environment(case.env)
             key = (case.tier, case.id)  # baselines are stored by these
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key][0], path))
@@ -159,19 +163,13 @@ def _from_here(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _check_overridden(path: Path, variant: Variant) -> None:
+@contextlib.contextmanager
+def _naming(where: object) -> Iterator[None]:
+    """Put where it is before the text of a ConfigError."""
     try:
-        check_layout(variant.suite.world_sizes, variant.ranks_per_node)
-        check_options(variant.suite)
+        yield
     except ConfigError as error:
-        raise ConfigError(f"{path}, changed by the command line: {error}") from None
-
-
-def _check_environment(path: Path, case: Case) -> None:
-    try:
-        check_environment(case.env)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
@@ -218,10 +216,8 @@ def load_suite(path: Path, import_paths: Sequence[str] = ()) -> Suite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
-    try:
+    with _naming(path):
         return checked_suite(read_yaml(path), import_paths)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def checked_suite(fields: Any, import_paths: Sequence[str] = ()) -> Suite:
@@ -263,8 +259,12 @@ def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
 
 
 def _with_workload(suite: TrainingSuite, import_paths: Sequence[str]) -> TrainingSuite:
-    if suite.workload in MODELS:
-        return msgspec.structs.replace(suite, model=_validated_model(suite))
+    if (schema := MODELS.get(suite.workload)) is not None:
+        try:
+            model = msgspec.structs.asdict(msgspec.convert(suite.model, schema))
+        except msgspec.ValidationError as error:
+            raise ConfigError(describe_error(error, schema, suite.model, prefix="model")) from None
+        return msgspec.structs.replace(suite, model=model)
     if ":" not in suite.workload:
         known = sorted(MODELS)
         raise ConfigError(
@@ -273,14 +273,6 @@ def _with_workload(suite: TrainingSuite, import_paths: Sequence[str]) -> Trainin
         )
     check_target(suite.workload, suite.model, import_paths)
     return suite
-
-
-def _validated_model(suite: TrainingSuite) -> dict[str, Any]:
-    schema = MODELS[suite.workload]
-    try:
-        return msgspec.structs.asdict(msgspec.convert(suite.model, schema))
-    except msgspec.ValidationError as error:
-        raise ConfigError(describe_error(error, schema, suite.model, prefix="model")) from None
 
 
 def _nearest_file(path: Path) -> str:

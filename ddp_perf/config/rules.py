@@ -27,11 +27,8 @@ from ddp_perf.render.units import counted
 # Suites of a workload: what torch, gloo or arithmetic refuses.
 
 
-def _of_another_strategy(suite: TrainingSuite) -> Iterator[str]:
-    given = {
-        "ddp": suite.ddp != DdpOptions(),
-        "fsdp": suite.fsdp != FsdpOptions(),
-    }
+def _strategies(suite: TrainingSuite) -> Iterator[str]:
+    given = {"ddp": suite.ddp != DdpOptions(), "fsdp": suite.fsdp != FsdpOptions()}
     for name, is_given in given.items():
         if is_given and suite.strategy != name:
             yield (
@@ -40,9 +37,6 @@ def _of_another_strategy(suite: TrainingSuite) -> Iterator[str]:
             )
     if any(suite.comm_hooks) and suite.strategy != "ddp":
         yield f"comm_hooks: only DDP has communication hooks, but the strategy is {suite.strategy}"
-
-
-def _alone(suite: TrainingSuite) -> Iterator[str]:
     if suite.strategy == "none" and max(suite.world_sizes) > 1:
         yield (
             f"strategy: none synchronises nothing, so {max(suite.world_sizes)} ranks would train"
@@ -62,8 +56,8 @@ def _of_gpus(suite: TrainingSuite | ScriptSuite) -> Iterator[str]:
             yield f"{name}: this is an option of GPUs; remove it, or use tier: gpu"
 
 
-def _captured(suite: TrainingSuite) -> Iterator[str]:
-    """Yield the options that a CUDA graph excludes: they need the host in each step."""
+def _compiled(suite: TrainingSuite) -> Iterator[str]:
+    # A CUDA graph excludes what needs the host in each step.
     clashes = {
         "strategy: fsdp": suite.strategy == "fsdp",
         "comm_hooks": any(suite.comm_hooks),
@@ -75,9 +69,6 @@ def _captured(suite: TrainingSuite) -> Iterator[str]:
     for name, is_given in clashes.items():
         if suite.cuda_graphs and is_given:
             yield f"cuda_graphs: a step with {name} cannot be captured; remove one of them"
-
-
-def _compiled_buckets(suite: TrainingSuite) -> Iterator[str]:
     cap = suite.ddp.bucket_cap_mb
     if suite.compile and suite.strategy == "ddp" and cap < LEAST_COMPILED_BUCKET_MB:
         yield (
@@ -87,7 +78,7 @@ def _compiled_buckets(suite: TrainingSuite) -> Iterator[str]:
         )
 
 
-def _groups(suite: TrainingSuite) -> Iterator[str]:
+def _hooks(suite: TrainingSuite) -> Iterator[str]:
     for hook in suite.comm_hooks:
         size = getattr(hook, "group_size", 1)
         if size == "node":
@@ -98,9 +89,6 @@ def _groups(suite: TrainingSuite) -> Iterator[str]:
                     f"comm_hooks: groups of {size} ranks do not divide {world_size};"
                     " choose another group_size or world size"
                 )
-
-
-def _mixed_steps(suite: TrainingSuite) -> Iterator[str]:
     for hook in suite.comm_hooks:
         start_step = getattr(hook, "start_step", 0)
         if hook is not None and start_step > suite.warmup:
@@ -173,22 +161,19 @@ def check_script_fields(fields: Mapping[str, Any]) -> None:
         )
 
 
-def _same_cases(suite: ScriptSuite) -> Iterator[str]:
+def _script(suite: ScriptSuite) -> Iterator[str]:
     if len(suite.batch_sizes) > 1 and not takes_batch_size(suite):
         yield (
             "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same;"
             " add it, or keep one size"
         )
-
-
-def _formulas(suite: ScriptSuite) -> Iterator[str]:
     for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
+        # Each raises ConfigError.
         script_run(suite, world_size, batch_size)
         filled_env(suite.env, world_size, batch_size)
-    return iter(())
 
 
-def _payloads(suite: CollectivesSuite) -> Iterator[str]:
+def _collectives(suite: CollectivesSuite) -> Iterator[str]:
     if 1 in suite.world_sizes:
         yield "world_sizes: one rank has no other to exchange data with; take 2 or more"
     sizes = list(map(parse_size, suite.sizes))
@@ -205,15 +190,12 @@ def _payloads(suite: CollectivesSuite) -> Iterator[str]:
 # Any suite file, whose options the command line may change afterwards.
 
 
-def _warmups(suite: Suite) -> Iterator[str]:
+def _matrix(suite: Suite) -> Iterator[str]:
     if suite.warmup >= suite.steps:
         yield (
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
             " steps counts the warm-ups too"
         )
-
-
-def _listed_twice(suite: Suite) -> Iterator[str]:
     for field in ("world_sizes", "batch_sizes", "comm_hooks", "collectives"):
         values = getattr(suite, field, ())
         if isinstance(values, GlobalBatches):
@@ -256,23 +238,14 @@ def _refusals(rules: _Rules, suite: Suite) -> Iterator[str]:
 
 
 _OPTIONS: _Rules = (
-    (TrainingSuite, _of_another_strategy),
-    (TrainingSuite, _alone),
+    (TrainingSuite, _strategies),
     (TrainingSuite | ScriptSuite, _of_gpus),
-    (TrainingSuite, _captured),
-    (TrainingSuite, _compiled_buckets),
-    (TrainingSuite, _groups),
-    (TrainingSuite, _mixed_steps),
+    (TrainingSuite, _compiled),
+    (TrainingSuite, _hooks),
     (TrainingSuite, _divided_batches),
     (TrainingSuite, _read_files),
     (TrainingSuite, _techniques),
-    (ScriptSuite, _same_cases),
-    (ScriptSuite, _formulas),
-    (CollectivesSuite, _payloads),
+    (ScriptSuite, _script),
+    (CollectivesSuite, _collectives),
 )
-_FILE: _Rules = (
-    (Suite, _warmups),
-    (Suite, _listed_twice),
-    *_OPTIONS,
-    (TrainingSuite, _idle_techniques),
-)
+_FILE: _Rules = ((Suite, _matrix), *_OPTIONS, (TrainingSuite, _idle_techniques))

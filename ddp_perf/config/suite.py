@@ -145,8 +145,7 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = msgspec.field(default_factory=list)
     batch_sizes: Annotated[
-        list[Count],
-        Meta(min_length=1, description="Values of {batch_size}: one case for each."),
+        list[Count], Meta(min_length=1, description="Values of {batch_size}: one case for each.")
     ]
     samples_per_step: Annotated[
         Annotated[str, Meta(max_length=LONGEST_FORMULA)] | Count,

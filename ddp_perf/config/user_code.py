@@ -11,7 +11,7 @@ import importlib.util
 import pkgutil
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -22,10 +22,9 @@ from ddp_perf.core.case import Scalar
 from ddp_perf.core.subject import BY_OPTIMIZER, ScriptRun
 from ddp_perf.errors import ConfigError, did_you_mean
 
-# Modules of a user, found and parsed without an import, since that would import torch.
-
-
-UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
+_UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
+# The values that a simple annotation admits.
+_ADMITTED = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
 
 
 def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
@@ -43,16 +42,24 @@ def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
     return spec
 
 
-def nearest_module(module: str, import_paths: Sequence[str]) -> str:
-    """Return ``; did you mean 'x'?`` with the nearest module beside one that is missing, or ""."""
+def _spec(field: str, module: str, folders: Sequence[str], remedy: str) -> ModuleSpec:
+    """Find a module. Raises ConfigError with the nearest module beside it, or else the remedy."""
+    if (spec := find_module(module, folders)) is not None:
+        return spec
     parent, _, _ = module.rpartition(".")
-    spec = find_module(parent, import_paths) if parent else None
-    folders = import_paths if not parent else (spec and spec.submodule_search_locations) or ()
-    names = [name for _, name, _ in pkgutil.iter_modules(list(folders))]
-    return did_you_mean(module, [f"{parent}.{name}" if parent else name for name in names])
+    package = find_module(parent, folders) if parent else None
+    beside = folders if not parent else (package and package.submodule_search_locations) or ()
+    names = [name for _, name, _ in pkgutil.iter_modules(list(beside))]
+    near = did_you_mean(module, [f"{parent}.{name}" if parent else name for name in names])
+    raise ConfigError(f"{field}: there is no module {module} in {folders[0]}{near or remedy}")
 
 
-def parse_source(field: str, source: Path) -> ast.Module:
+def _source(spec: ModuleSpec) -> Path | None:
+    """Return the file of a module; None if it is not Python source."""
+    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+
+
+def _parsed(field: str, source: Path) -> ast.Module:
     """Parse a Python file. Raises ConfigError with the field and the line if it cannot be parsed.
 
     Python's warnings about it are ignored: the ranks show them.
@@ -69,26 +76,28 @@ def parse_source(field: str, source: Path) -> ast.Module:
         raise ConfigError(f"{field}: {source} is not Python source: {error}") from None
 
 
-def bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield each name that a module may bind at its top level, with the statement that does."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name, statement
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name, statement) for alias in statement.names)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for node in (node for target in targets for node in ast.walk(target)):
-                if isinstance(node, ast.Name):
-                    yield node.id, statement
-        else:  # if, try, with, for: all that their blocks bind
-            blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
-            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-            for block in blocks:
-                yield from bindings(block)
+def _statements(field: str, module: str, name: str, source: Path) -> list[ast.stmt]:
+    """Return the statements of a module that may bind a name. Raises ConfigError if none does."""
+    bound = list(_bindings(_parsed(field, source)))
+    names = {other for other, _ in bound}
+    if name not in names and not names & _UNKNOWABLE:
+        raise ConfigError(f"{field}: {module!r} defines no {name!r}{did_you_mean(name, names)}")
+    return [statement for other, statement in bound if other == name]
 
 
-# @@SCRIPT
+def _bindings(block: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield each name that a block may bind, with the statement that does."""
+    for child in ast.iter_child_nodes(block):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield child.name, child
+            case ast.Import() | ast.ImportFrom():
+                yield from ((alias.asname or alias.name, child) for alias in child.names)
+            case ast.Assign() | ast.AnnAssign():
+                names = (node for node in ast.walk(child) if isinstance(node, ast.Name))
+                yield from ((name.id, child) for name in names if isinstance(name.ctx, ast.Store))
+            case ast.stmt() | ast.ExceptHandler() | ast.match_case():  # what their blocks bind
+                yield from _bindings(child)
 
 
 def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
@@ -100,7 +109,7 @@ def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
     roots = import_paths or [str(Path.cwd())]
     file = _module_file(run.script, roots) if run.is_module else _file(run.script, roots)
     if file is not None:
-        parse_source("script", file)
+        _parsed("script", file)
     if run.steps_by != BY_OPTIMIZER:
         _check_steps_by(run, file, roots)
 
@@ -123,69 +132,42 @@ def _module_file(module: str, roots: Sequence[str]) -> Path | None:
     """Return the file that ``python -m module`` runs; None if it is not Python source."""
     if any((Path(root) / module).is_file() for root in roots):
         raise ConfigError(f"script: {module} is not a file of Python: its name must end with .py")
-    spec = find_module(module, roots)
-    if spec is not None and spec.submodule_search_locations is not None:  # a package
-        spec = find_module(f"{module}.__main__", roots)
-        if spec is None:
-            raise ConfigError(
-                f"script: the package {module} has no __main__.py; name one of its modules"
-            )
-    if spec is None:
-        remedy = "; name a module that can be imported, or give a file, as in train.py"
+    remedy = "; name a module that can be imported, or give a file, as in train.py"
+    spec = _spec("script", module, roots, remedy)
+    if spec.submodule_search_locations is None:
+        return _source(spec)
+    main = find_module(f"{module}.__main__", roots)  # of a package
+    if main is None:
         raise ConfigError(
-            f"script: there is no module {module} in {roots[0]}"
-            f"{nearest_module(module, roots) or remedy}"
+            f"script: the package {module} has no __main__.py; name one of its modules"
         )
-    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+    return _source(main)
 
 
 def _check_steps_by(run: ScriptRun, script: Path | None, roots: Sequence[str]) -> None:
     """Check ``module:function``, whose function may be a method: only its first name is sought."""
     module, _, function = run.steps_by.partition(":")
     folders = [*roots] if script is None else [str(script.parent), *roots]
-    spec = find_module(module, folders)
-    source = None if spec is None or spec.origin is None else Path(spec.origin)
+    source = None
+    if module != "__main__":
+        remedy = "; name a module that the script imports"
+        source = _source(_spec("steps_by", module, folders, remedy))
     is_script = source is not None and script is not None and source.resolve() == script.resolve()
     if module == "__main__" or is_script:
         raise ConfigError(
             f"steps_by: {run.steps_by} is of the script itself, which is not there before it runs;"
             " name a function of a module that it imports"
         )
-    if spec is None:
-        remedy = "; name a module that the script imports"
-        raise ConfigError(
-            f"steps_by: there is no module {module} in {folders[0]}"
-            f"{nearest_module(module, folders) or remedy}"
-        )
-    if source is None or source.suffix != ".py":
-        return
-    name = function.partition(".")[0]
-    names = {bound for bound, _ in bindings(parse_source("steps_by", source).body)}
-    if name not in names and not names & UNKNOWABLE:
-        raise ConfigError(f"steps_by: {module!r} defines no {name!r}{did_you_mean(name, names)}")
-
-
-# Checks that a user's ``module:function`` exists and accepts its arguments.
-#
-# The module is not imported. Its source is parsed instead, and what the source leaves open is
-# accepted.
-
-
-# The values that a simple annotation admits.
-_ADMITTED: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float, int),
-    "str": (str,),
-}
+    if source is not None:
+        _statements("steps_by", module, function.partition(".")[0], source)
 
 
 def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Sequence[str]) -> None:
     """Check the target, and raise ConfigError if the module or the function does not exist.
 
     ConfigError is also raised if the function cannot be called with a context and ``arguments``, or
-    if the annotation of one of them excludes its value.
-    ``import_paths`` is where ranks search first.
+    if the annotation of one of them excludes its value. ``import_paths`` is where ranks search
+    first.
     """
     module, function = target.split(":")
     spec = find_module(module, import_paths)
@@ -196,15 +178,8 @@ def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Seq
         )
     if spec.loader is None or spec.origin is None:
         raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
-    if not spec.origin.endswith(".py"):
-        return
-    bound = list(bindings(parse_source("workload", Path(spec.origin)).body))
-    names = {name for name, _ in bound}
-    if function not in names and not names & UNKNOWABLE:
-        raise ConfigError(
-            f"workload: {module!r} defines no {function!r}{did_you_mean(function, names)}"
-        )
-    statements = [statement for name, statement in bound if name == function]
+    source = _source(spec)
+    statements = [] if source is None else _statements("workload", module, function, source)
     if len(statements) == 1:
         _check_callable(target, statements[0], arguments)
 
