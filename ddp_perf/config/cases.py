@@ -7,7 +7,7 @@ import itertools
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from ddp_perf.config.formula import filled, result_of, sizes_in
 from ddp_perf.config.suite import (
     NAME_PATTERN,
     CollectivesSuite,
+    Experiment,
     GlobalBatches,
     ScriptSuite,
     Suite,
@@ -44,38 +45,26 @@ from ddp_perf.errors import ConfigError, nearest_or_all
 # Techniques: named changes of a suite's options, each with cases of its own beside the base.
 
 
-# The fields that a technique may have: those of a suite, and the one hook in place of a list.
-OPTIONS = (
+_Suite = TypeVar("_Suite", bound=Experiment)
+OPTIONS = (  # that a technique may change: fields of the suite, and one hook in place of a list
     *("strategy", "ddp", "fsdp", "comm_hook", "precision", "gradient_accumulation"),
     *("activation_checkpointing", "compile", "cuda_graphs", "cudnn_benchmark", "data", "env"),
 )
 _STRATEGIES = {"ddp": "ddp", "fsdp": "fsdp", "comm_hook": "ddp"}  # that have these options
 
 
-def with_technique(suite: TrainingSuite, name: str, changes: Any) -> TrainingSuite:
+def options_of(suite: Experiment) -> tuple[str, ...]:
+    """Return what may be changed in a suite: a script and a collective have variables only."""
+    return OPTIONS if isinstance(suite, TrainingSuite) else ("env",)
+
+
+def with_technique(suite: _Suite, name: str, changes: Any) -> _Suite:
     """Return the suite with the changes of one technique and no other technique.
 
     The fields of a table, such as ``ddp``, replace those of the suite one by one. If the strategy
     is another one, the suite's options of its own strategy are left out. Raises ConfigError, with
     the name of the technique and the field.
     """
-    _check_names(name, changes)
-    fields: dict[str, Any] = msgspec.to_builtins(suite)
-    if changes.get("strategy", suite.strategy) != suite.strategy:
-        fields |= {"ddp": {}, "fsdp": {}, "comm_hooks": [None]}
-    changed = {**fields, **changes, "techniques": {}}
-    changed["comm_hooks"] = [changed.pop("comm_hook", fields["comm_hooks"][0])]
-    for option in changes.keys() & fields.keys():
-        if isinstance(changes[option], dict) and isinstance(fields[option], dict):
-            changed[option] = {**fields[option], **changes[option]}
-    try:
-        return msgspec.convert(changed, TrainingSuite)
-    except msgspec.ValidationError as error:
-        text = describe_error(error, TrainingSuite, changed, prefix=f"techniques.{name}")
-        raise ConfigError(text.replace("comm_hooks[0]", "comm_hook")) from None
-
-
-def _check_names(name: str, changes: Any) -> None:
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(
             f"techniques: {name!r} becomes a part of ids; use letters, digits, dot, dash and"
@@ -83,11 +72,43 @@ def _check_names(name: str, changes: Any) -> None:
         )
     if not isinstance(changes, dict):
         raise ConfigError(f"techniques.{name}: expected a table of fields, as in precision: bf16")
-    for option in changes:
-        if option not in OPTIONS:
-            raise ConfigError(
-                f"techniques.{name}.{option}: unknown field{nearest_or_all(option, OPTIONS)}"
-            )
+    for option in [option for option in changes if option not in options_of(suite)]:
+        hint = nearest_or_all(option, options_of(suite))
+        raise ConfigError(f"techniques.{name}.{option}: unknown field{hint}")
+    fields: dict[str, Any] = msgspec.to_builtins(suite)
+    if isinstance(suite, TrainingSuite):
+        if changes.get("strategy", suite.strategy) != suite.strategy:
+            fields |= {"ddp": {}, "fsdp": {}, "comm_hooks": [None]}
+        hooks = [changes.get("comm_hook", fields["comm_hooks"][0])]
+        fields |= {"techniques": {}, "comm_hooks": hooks}
+    for option in changes.keys() - {"comm_hook"}:
+        old, new = fields[option], changes[option]
+        fields[option] = {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new
+    try:
+        return msgspec.convert(fields, type(suite))
+    except msgspec.ValidationError as error:
+        text = describe_error(error, type(suite), fields, prefix=f"techniques.{name}")
+        raise ConfigError(text.replace("comm_hooks[0]", "comm_hook")) from None
+
+
+def settings_of(suite: _Suite) -> dict[str | None, _Suite]:
+    """Return the suite with its own setting only (None), and with each other hook and technique."""
+    hooks, techniques = getattr(suite, "comm_hooks", ()), getattr(suite, "techniques", {})
+    own = msgspec.structs.replace(suite, techniques={}, comm_hooks=hooks[:1]) if hooks else suite
+    return {
+        None: own,
+        **{hook_name(hook): msgspec.structs.replace(own, comm_hooks=(hook,)) for hook in hooks[1:]},
+        **{name: with_technique(suite, name, changes) for name, changes in techniques.items()},
+    }
+
+
+def hook_name(hook: AnyCommHook | None) -> str:
+    """Return the name of a hook among those of a suite, as it is in the ids."""
+    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
+
+
+def _values(options: msgspec.Struct) -> list[str]:
+    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
 
 
 # The cases of a suite: its matrix of sizes, with the hooks and techniques of a training.
@@ -238,17 +259,14 @@ def _training_cases(
 
     One that does the same work as the base is left out. That of one rank has no hook, for example.
     """
-    base = _training_case(suite, variant, world_size, size)
-    found = {}
-    for hook in suite.comm_hooks[1:]:
-        changed = msgspec.structs.replace(suite, comm_hooks=(hook,))
-        found[hook_name(hook)] = _training_case(changed, variant, world_size, size)
-    for name, changes in suite.techniques.items():
-        changed = with_technique(suite, name, changes)
-        found[name] = _training_case(changed, variant, world_size, size, name, suite)
+    cases: dict[str | None, Case] = {}
+    for name, changed in settings_of(suite).items():
+        technique = name if name in suite.techniques else None
+        cases[name] = _training_case(changed, variant, world_size, size, technique, suite)
+    base = cases.pop(None)
     others = [
         msgspec.structs.replace(case, base=base.id, technique=name)
-        for name, case in found.items()
+        for name, case in cases.items()
         if _effective(case).work() != _effective(base).work()
     ]
     return [base, *others]
@@ -262,33 +280,28 @@ def _effective(case: Case) -> Case:
     return with_training(case, fsdp=fsdp)
 
 
-def hook_name(hook: AnyCommHook | None) -> str:
-    """Return the name of a hook among those of a suite, as it is in the ids."""
-    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
-
-
 def _training_case(
     suite: TrainingSuite,
     variant: Variant,
     world_size: int,
     size: int,
-    technique: str = "",
-    plain: TrainingSuite | None = None,
+    technique: str | None,
+    plain: TrainingSuite,
 ) -> Case:
-    """Return a case with the suite's first hook; ``plain`` is the suite without the technique."""
+    """Return a case with the suite's hook; ``plain`` is the suite without the technique."""
     is_plain = world_size == 1 and suite.denominator == "no-ddp"
     strategy = "none" if is_plain else suite.strategy
     is_global = isinstance(suite.batch_sizes, GlobalBatches)
     parts = world_size * suite.gradient_accumulation  # of a global batch; they divide it
     options = {**msgspec.structs.asdict(suite), "comm_hook": suite.comm_hooks[0]}
     names = _option_names(suite, strategy)
-    if plain is not None:  # the technique names the others
+    if technique is not None:  # it names the others
         names = [name for name in names if name in _option_names(plain, plain.strategy)]
     return _case(
         variant,
         world_size,
         name=f"{suite.workload.replace(':', '.')}-{strategy}-{suite.precision}",
-        parts=[f"{'g' if is_global else 'b'}{size}", *names, suite.variant, technique],
+        parts=[f"{'g' if is_global else 'b'}{size}", *names, suite.variant, technique or ""],
         workload=suite.workload,
         strategy=strategy,
         precision=suite.precision,
@@ -321,10 +334,6 @@ def _option_names(suite: TrainingSuite, strategy: Strategy) -> list[str]:
         names.append("checkpoint")
     switches = ("compile", "cuda_graphs", "cudnn_benchmark")
     return names + [name for name in switches if getattr(suite, name)]
-
-
-def _values(options: msgspec.Struct) -> list[str]:
-    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
 
 
 # The field ``core`` of a suite file: patterns of the ids of the cases that every night gates.

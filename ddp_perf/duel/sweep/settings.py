@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from ddp_perf.config.cases import OPTIONS, Variant, cases_of, hook_name, with_technique
+from ddp_perf.config.cases import Variant, cases_of, options_of, settings_of, with_technique
 from ddp_perf.config.loading import check_environment
 from ddp_perf.config.rules import check_options
-from ddp_perf.config.suite import Suite, TrainingSuite
+from ddp_perf.config.suite import Suite
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case, Scalar
 from ddp_perf.errors import ConfigError, nearest_or_all
@@ -116,24 +116,20 @@ def _option(name: str, suite: Suite) -> tuple[str, ...]:
     raise ConfigError(
         f"{name}: it is neither an option of a suite that trains a workload, nor a variable, whose"
         f" name has upper-case letters{hint}"
-        if not isinstance(suite, TrainingSuite)
+        if not known
         else f"{name}: the suite has no such option{hint}"
     )
 
 
 def _options(suite: Suite) -> Iterable[tuple[str, tuple[str, ...]]]:
-    if not isinstance(suite, TrainingSuite):
-        return
-    names: list[str] = []
-    for table in _TABLES:
-        for field in type(getattr(suite, table)).__struct_fields__:
-            names.append(field)
-            yield f"{table}.{field}", (table, field)
-    for table in _TABLES:
-        for field in type(getattr(suite, table)).__struct_fields__:
-            if names.count(field) == 1:
-                yield field, (table, field)
-    for option in OPTIONS:
+    tables = [name for name in options_of(suite) if name in _TABLES]
+    fields = [
+        (table, name) for table in tables for name in type(getattr(suite, table)).__struct_fields__
+    ]
+    yield from ((f"{table}.{name}", (table, name)) for table, name in fields)
+    names = [name for _, name in fields]
+    yield from ((name, (table, name)) for table, name in fields if names.count(name) == 1)
+    for option in options_of(suite):
         if option not in (*_TABLES, "env"):
             yield option, (option,)
 
@@ -199,7 +195,7 @@ def plan_settings(
             f"{count} combinations are more than {_MOST}; give fewer values, or sweep some knobs"
             " first"
         )
-    own = _narrowed(suite, base)
+    own = settings_of(suite)[base.technique]
     for knob in used:
         for value in knob.values:
             _check_value(own, knob, value)
@@ -226,21 +222,8 @@ def _unused(knob: Knob, base: Case) -> str | None:
     return None
 
 
-def _narrowed(suite: Suite, base: Case) -> Suite:
-    """Return the suite whose own setting is that of the case: with its technique, or its hook."""
-    if not isinstance(suite, TrainingSuite):
-        return suite
-    plain = msgspec.structs.replace(suite, techniques={})
-    if base.technique in suite.techniques:
-        return with_technique(suite, base.technique, suite.techniques[base.technique])
-    hooks = [hook for hook in suite.comm_hooks if hook_name(hook) == base.technique]
-    return msgspec.structs.replace(plain, comm_hooks=tuple(hooks or suite.comm_hooks[:1]))
-
-
 def _changed(own: Suite, changes: dict[str, Any]) -> Suite:
     """Return the suite with the changes, whose types are checked. Raises ConfigError."""
-    if not isinstance(own, TrainingSuite):
-        return msgspec.structs.replace(own, env={**own.env, **changes["env"]})
     try:
         return with_technique(own, _NAME, changes)
     except ConfigError as error:
