@@ -54,23 +54,22 @@ def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
         place = at if equals else at + 1
         value = value if equals else "".join(args[place : place + 1])
         if value.isdecimal() and int(value) > 0:
-            new = f"{name}={PLACEHOLDER}" if equals else PLACEHOLDER
-            return StepSamples(
-                args=(*args[:place], new, *args[place + 1 :]),
-                batch_size=int(value),
-                per_step=_number_or_text(formula or default_formula(name)),
-                source=name,
+            args[place] = f"{name}={PLACEHOLDER}" if equals else PLACEHOLDER
+            size, source = int(value), name
+            break
+    else:
+        size, source = 1, ""
+        if formula is not None and PLACEHOLDER in formula:
+            raise ConfigError(
+                f"--samples-per-step {formula}: no argument of the script states its batch size;"
+                " write a number"
             )
-    if formula is not None and PLACEHOLDER in formula:
-        raise ConfigError(
-            f"--samples-per-step {formula}: no argument of the script states its batch size; write"
-            " a number"
-        )
+    per_step = formula or default_formula(source)
     return StepSamples(
         args=tuple(args),
-        batch_size=1,
-        per_step=_number_or_text(formula or default_formula("")),
-        source="",
+        batch_size=size,
+        per_step=int(per_step) if per_step.isdecimal() else per_step,
+        source=source,
     )
 
 
@@ -81,10 +80,6 @@ def _doubled(match: re.Match[str]) -> str:
 def default_formula(source: str) -> str:
     """Return the samples of a step: those of each rank, or one if no option states them."""
     return f"{{world_size}} * {PLACEHOLDER}" if source else "{world_size}"
-
-
-def _number_or_text(formula: str) -> int | str:
-    return int(formula) if formula.isdecimal() else formula
 
 
 def free_name(script: str, directory: Path) -> str:

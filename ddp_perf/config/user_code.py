@@ -202,9 +202,7 @@ def _check_signature(
     positional = [*signature.posonlyargs, *signature.args]
     if not positional and signature.vararg is None:
         raise ConfigError(f"workload: {target} must take a BuildContext as its first argument")
-    by_name = [*signature.args, *signature.kwonlyargs]
-    if positional and positional[0] in by_name:
-        by_name.remove(positional[0])
+    by_name = [one for one in [*signature.args, *signature.kwonlyargs] if one not in positional[:1]]
     names = {argument.arg for argument in by_name}
     unknown = sorted(arguments.keys() - names)
     if unknown and signature.kwarg is None:
@@ -212,14 +210,11 @@ def _check_signature(
             f"model.{unknown[0]}: {target} takes no such argument{did_you_mean(unknown[0], names)}"
         )
     needed = positional[1 : len(positional) - len(signature.defaults)]
-    needed += [
-        argument
-        for argument, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
-        if default is None
-    ]
-    missing = [argument.arg for argument in needed if argument.arg not in arguments]
-    if missing:
-        raise ConfigError(f"model.{missing[0]}: required by {target}, but missing")
+    keywords = zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
+    needed += [argument for argument, default in keywords if default is None]
+    for argument in needed:
+        if argument.arg not in arguments:
+            raise ConfigError(f"model.{argument.arg}: required by {target}, but missing")
     for argument in by_name:
         if argument.annotation is not None and argument.arg in arguments:
             _check_value(target, argument.arg, argument.annotation, arguments[argument.arg])

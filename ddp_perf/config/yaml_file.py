@@ -72,15 +72,11 @@ def _parsed(path: Path, parse: Callable[..., Any]) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {_one_line(error)}") from None
+        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot be read: {error}") from None
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
 
 
 def line_of_key(path: Path, keys: Sequence[str]) -> int | None:
@@ -160,13 +156,13 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
     elif field.startswith("args["):
         message = _quoted(data["args"][int(field[len("args[") : -1])])
-    message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)
+    message = re.sub(
+        r"`([a-z |]+)`",
+        lambda types: " or ".join(TYPE_NAMES.get(name, name) for name in types[1].split(" | ")),
+        message,
+    )
     full = ".".join(part for part in (prefix, field) if part) or "the file"
     return f"{full}: {message[0].lower()}{message[1:]}"
-
-
-def _in_words(types: str) -> str:
-    return " or ".join(TYPE_NAMES.get(name, name) for name in types.split(" | "))
 
 
 def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from ddp_perf.errors import ConfigError
 def refusal(path: Path, import_paths: Sequence[str] = (), **overrides: object) -> str:
     """Return the line that the user reads, without the file's name at its beginning."""
     with pytest.raises(ConfigError) as caught:
-        load_cases([path], Overrides(**overrides), import_paths)  # type: ignore[arg-type]
+        load_cases([path], Overrides(**overrides), import_paths)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message

@@ -1,4 +1,4 @@
-"""The shipped suites and their smaller twins for CPUs; their work is that of baselines/work."""
+"""The shipped suites and their twins for CPUs. Their work is stored in baselines/structure."""
 
 from __future__ import annotations
 
