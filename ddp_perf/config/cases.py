@@ -140,7 +140,7 @@ def cases_of(variant: Variant) -> list[Case]:
             return [_collective_case(suite, variant, n, *call) for call in calls for n in ranks]
         case ScriptSuite() as suite:
             rows = [[_script_case(suite, variant, n, b) for n in ranks] for b in suite.batch_sizes]
-        case suite:
+        case TrainingSuite() as suite:
             rows = [
                 [case for n in ranks for case in _training_cases(suite, variant, n, size)]
                 for size in suite.sizes
@@ -149,7 +149,7 @@ def cases_of(variant: Variant) -> list[Case]:
 
 
 def _linked(case: Case, row: Sequence[Case], variant: Variant) -> Case:
-    """Return a case with the ids of one rank, and of the first swept values, that it is put beside.
+    """Return a case with the ids of those that it is compared with: one rank, and swept values.
 
     ``row`` has the cases of its size.
     """

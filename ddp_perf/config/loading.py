@@ -193,12 +193,11 @@ def _check_names(suites: Sequence[tuple[Path, Suite]]) -> None:
     """Check that the names of the suites differ: results are stored by them."""
     origin: dict[str, Path] = {}
     for path, suite in suites:
-        if suite.suite in origin:
+        if (other := origin.setdefault(suite.suite, path)) is not path:
             raise ConfigError(
-                f"{path}: suite: {suite.suite!r} is also the name of {origin[suite.suite]};"
+                f"{path}: suite: {suite.suite!r} is also the name of {other};"
                 " give each file a name of its own"
             )
-        origin[suite.suite] = path
 
 
 def find_suites(directory: Path) -> list[Path]:

@@ -168,8 +168,7 @@ def _script(suite: ScriptSuite) -> Iterator[str]:
             " add it, or keep one size"
         )
     for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
-        # Each raises ConfigError.
-        script_run(suite, world_size, batch_size)
+        script_run(suite, world_size, batch_size)  # raises ConfigError, as does the next line
         filled_env(suite.env, world_size, batch_size)
 
 
@@ -212,7 +211,7 @@ def check_options(suite: Suite) -> None:
 
 
 def check_suite(suite: Suite) -> None:
-    """Raise ConfigError for the first fault of a file: of its options, or of a list of them."""
+    """Raise ConfigError for the first fault of a file, which may be a list or an idle technique."""
     for refusal in _refusals(_FILE, suite):
         raise ConfigError(refusal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,17 +98,12 @@ def free_name(script: str, directory: Path) -> str:
 def suite_of_script(script: str, directory: Path) -> Path | None:
     """Return the suite file of a directory that runs this script, or None if there is none."""
     for path in find_suites(directory):
-        try:
+        with contextlib.suppress(ConfigError):  # a broken file matters to those who measure it
             fields = read_yaml(path)
-        except ConfigError:
-            continue  # a broken file matters to those who measure it
-        if isinstance(fields, dict) and _same(fields.get("script"), script):
-            return path
+            known = fields.get("script") if isinstance(fields, dict) else None
+            if isinstance(known, str) and Path(known) == Path(script):
+                return path
     return None
-
-
-def _same(one: Any, other: str) -> bool:
-    return isinstance(one, str) and Path(one) == Path(other)
 
 
 def suite_text(suite: ScriptSuite) -> str:
