@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ddp_perf.baselines.save import merge
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.suite import Suite
+from ddp_perf.config.suite import TrainingSuite
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Measurement
@@ -63,7 +63,7 @@ _NOT_KEPT: dict[str, Any] = {
 
 def main(folder: str, file: str, mode: str) -> None:
     """Measure a session of the workload in a folder, and write it."""
-    (case,) = cases_of(Variant(suite=msgspec.convert(SUITE, Suite)))
+    (case,) = cases_of(Variant(suite=msgspec.convert(SUITE, TrainingSuite)))
     with (
         contextlib.closing(ServerLauncher()) as launcher,
         machine_lease(patience_s=600, on_wait=lambda message: print(message, file=sys.stderr)),

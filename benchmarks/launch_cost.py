@@ -9,14 +9,14 @@ import sys
 import time
 
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.suite import Suite
+from ddp_perf.config.suite import TrainingSuite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.selftest.curve import interval_text
 from ddp_perf.stats.interval import share_found
 
 PROBE_STEPS = 8  # as usual
-SUITE = Suite(
+SUITE = TrainingSuite(
     suite="launch_cost",
     tier="cpu",
     workload="mlp",

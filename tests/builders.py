@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.baselines.work import StoredWork
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.suite import CollectivesSuite, ScriptSuite, Suite
+from ddp_perf.config.suite import CollectivesSuite, ScriptSuite, TrainingSuite
 from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case, CostOptions, with_training
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
@@ -70,8 +70,8 @@ SCRIPTS = {
 }
 
 
-def make_suite(**changes: Any) -> Suite:
-    return msgspec.convert({**SUITE, **changes}, Suite)
+def make_suite(**changes: Any) -> TrainingSuite:
+    return msgspec.convert({**SUITE, **changes}, TrainingSuite)
 
 
 def make_cases(*, ranks_per_node: int | None = None, **changes: Any) -> list[Case]:

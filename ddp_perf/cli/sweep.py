@@ -28,7 +28,7 @@ from ddp_perf.cli.measuring import (
     suite_files,
 )
 from ddp_perf.config.loading import Overrides, load_cases, load_suite
-from ddp_perf.config.suite import AnySuite
+from ddp_perf.config.suite import Suite
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sweep.halving import SweepResult, SweepRun, open_sweep_log, sweep_result
 from ddp_perf.duel.sweep.report import build_sweep
@@ -96,7 +96,7 @@ def sweep(
     ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
 
-def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
+def _find_case(case_id: str, config: Path | None) -> tuple[Suite, Case]:
     """Return the case with its suite. Raises ConfigError if no suite, or several, have it."""
     paths = suite_files(config)
     here = (str(Path.cwd()),)

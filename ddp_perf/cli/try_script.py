@@ -25,7 +25,7 @@ from ddp_perf.cli.command import (
 )
 from ddp_perf.cli.measuring import Ending, endable, leased
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.loading import check_environment, checked_script_suite
+from ddp_perf.config.loading import check_environment, checked_suite
 from ddp_perf.config.script_file import (
     StepSamples,
     default_formula,
@@ -206,7 +206,7 @@ def try_script(
     samples = find_samples(args or (), samples_per_step)
     with contextlib.closing(ServerLauncher()) as launcher:
         tier = _tier(capacity, launcher)
-        suite = checked_script_suite(
+        suite = checked_suite(
             {
                 "suite": free_name(path, CONFIGS) if write is None else as_name(write.stem),
                 "tier": tier,
@@ -223,6 +223,7 @@ def try_script(
             },
             [str(root)],
         )
+        assert isinstance(suite, ScriptSuite)  # as it has a script
         cases = _runnable_cases(msgspec.structs.replace(suite, launches=launches), capacity)
         result, ending = _measure(cases, launcher, capacity, root)
     _show(result, suite, ending, as_json=as_json)

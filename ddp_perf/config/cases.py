@@ -4,83 +4,67 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from ddp_perf.config.formula import filled, result_of, sizes_in
 from ddp_perf.config.suite import (
     NAME_PATTERN,
-    AnySuite,
     CollectivesSuite,
+    Experiment,
     GlobalBatches,
     ScriptSuite,
     Suite,
-    collective_cases,
-    layout_name,
-    node_count,
-    script_cases,
+    TrainingSuite,
+    as_name,
 )
 from ddp_perf.config.yaml_file import describe_error
-from ddp_perf.core.case import Case, CostOptions, TrainingOptions, with_training
+from ddp_perf.core.case import (
+    Case,
+    CostOptions,
+    Schedule,
+    Tolerances,
+    TrainingOptions,
+    with_training,
+)
 from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
+from ddp_perf.core.subject import (
+    CollectiveKind,
+    CollectiveStep,
+    ScriptRun,
+    calls_of,
+    parse_size,
+    size_text,
+)
 from ddp_perf.errors import ConfigError, nearest_or_all
 
 # Techniques: named changes of a suite's options, each with cases of its own beside the base.
 
 
-# The fields that a technique may have: those of a suite, and the one hook in place of a list.
-OPTIONS = (
-    "strategy",
-    "ddp",
-    "fsdp",
-    "comm_hook",
-    "precision",
-    "gradient_accumulation",
-    "activation_checkpointing",
-    "compile",
-    "cuda_graphs",
-    "cudnn_benchmark",
-    "data",
-    "env",
+_Suite = TypeVar("_Suite", bound=Experiment)
+OPTIONS = (  # that a technique may change: fields of the suite, and one hook in place of a list
+    *("strategy", "ddp", "fsdp", "comm_hook", "precision", "gradient_accumulation"),
+    *("activation_checkpointing", "compile", "cuda_graphs", "cudnn_benchmark", "data", "env"),
 )
-_OF_A_STRATEGY = ("ddp", "fsdp", "comm_hooks")  # another strategy has none of these
+_STRATEGIES = {"ddp": "ddp", "fsdp": "fsdp", "comm_hook": "ddp"}  # that have these options
 
-_Suite = TypeVar("_Suite", bound=msgspec.Struct)
+
+def options_of(suite: Experiment) -> tuple[str, ...]:
+    """Return what may be changed in a suite: a script and a collective have variables only."""
+    return OPTIONS if isinstance(suite, TrainingSuite) else ("env",)
 
 
 def with_technique(suite: _Suite, name: str, changes: Any) -> _Suite:
-    """Return the suite, which trains, with the changes of one technique and no other technique.
+    """Return the suite with the changes of one technique and no other technique.
 
     The fields of a table, such as ``ddp``, replace those of the suite one by one. If the strategy
     is another one, the suite's options of its own strategy are left out. Raises ConfigError, with
     the name of the technique and the field.
     """
-    _check_names(name, changes)
-    fields: dict[str, Any] = msgspec.to_builtins(suite)
-    if changes.get("strategy", fields["strategy"]) != fields["strategy"]:
-        for option in _OF_A_STRATEGY:
-            fields.pop(option)
-    hooks = fields.get("comm_hooks", [None])[:1]
-    changed = {
-        **fields,
-        "techniques": {},
-        "comm_hooks": [changes["comm_hook"]] if "comm_hook" in changes else hooks,
-        **{
-            option: _merged(fields.get(option), value)
-            for option, value in changes.items()
-            if option != "comm_hook"
-        },
-    }
-    try:
-        return msgspec.convert(changed, type(suite))
-    except msgspec.ValidationError as error:
-        text = describe_error(error, type(suite), changed, prefix=f"techniques.{name}")
-        raise ConfigError(text.replace("comm_hooks[0]", "comm_hook")) from None
-
-
-def _check_names(name: str, changes: Any) -> None:
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(
             f"techniques: {name!r} becomes a part of ids; use letters, digits, dot, dash and"
@@ -88,107 +72,204 @@ def _check_names(name: str, changes: Any) -> None:
         )
     if not isinstance(changes, dict):
         raise ConfigError(f"techniques.{name}: expected a table of fields, as in precision: bf16")
-    for option in changes:
-        if option not in OPTIONS:
-            raise ConfigError(
-                f"techniques.{name}.{option}: unknown field{nearest_or_all(option, OPTIONS)}"
-            )
+    for option in [option for option in changes if option not in options_of(suite)]:
+        hint = nearest_or_all(option, options_of(suite))
+        raise ConfigError(f"techniques.{name}.{option}: unknown field{hint}")
+    fields: dict[str, Any] = msgspec.to_builtins(suite)
+    if isinstance(suite, TrainingSuite):
+        if changes.get("strategy", suite.strategy) != suite.strategy:
+            fields |= {"ddp": {}, "fsdp": {}, "comm_hooks": [None]}
+        hooks = [changes.get("comm_hook", fields["comm_hooks"][0])]
+        fields |= {"techniques": {}, "comm_hooks": hooks}
+    for option in changes.keys() - {"comm_hook"}:
+        old, new = fields[option], changes[option]
+        fields[option] = {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new
+    try:
+        return msgspec.convert(fields, type(suite))
+    except msgspec.ValidationError as error:
+        text = describe_error(error, type(suite), fields, prefix=f"techniques.{name}")
+        raise ConfigError(text.replace("comm_hooks[0]", "comm_hook")) from None
 
 
-def _merged(of_suite: Any, value: Any) -> Any:
-    if isinstance(of_suite, dict) and isinstance(value, dict):
-        return {**of_suite, **value}
-    return value
+def settings_of(suite: _Suite) -> dict[str | None, _Suite]:
+    """Return the suite with its own setting only (None), and with each other hook and technique."""
+    hooks, techniques = getattr(suite, "comm_hooks", ()), getattr(suite, "techniques", {})
+    own = msgspec.structs.replace(suite, techniques={}, comm_hooks=hooks[:1]) if hooks else suite
+    return {
+        None: own,
+        **{hook_name(hook): msgspec.structs.replace(own, comm_hooks=(hook,)) for hook in hooks[1:]},
+        **{name: with_technique(suite, name, changes) for name, changes in techniques.items()},
+    }
 
 
-# The cases of a suite: its matrix of batch and world sizes, with its hooks and techniques.
+def hook_name(hook: AnyCommHook | None) -> str:
+    """Return the name of a hook among those of a suite, as it is in the ids."""
+    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
+
+
+def _values(options: msgspec.Struct) -> list[str]:
+    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
+
+
+# The cases of a suite: its matrix of sizes, with the hooks and techniques of a training.
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A suite after the overrides of the command line, with its differences from the file."""
 
-    suite: AnySuite
+    suite: Suite
     env: dict[str, str] = {}
     suffix: str = ""  # the overrides, as in "-A=1"
-    swept: dict[str, str] = {}  # the variables of the command line, whose values are swept
     first: Variant | None = None  # the variant with the first value of each sweep; None: this one
-    technique: str | None = None
-    plain: Suite | None = None  # the suite without the technique
     ranks_per_node: int | None = None  # a case of more ranks has several nodes; None: one node
+
+    def nodes(self, world_size: int) -> int:
+        """Return the nodes of a case, which fills its first node before it has a second one."""
+        return 1 if self.ranks_per_node is None else max(1, world_size // self.ranks_per_node)
 
 
 def cases_of(variant: Variant) -> list[Case]:
-    """Return the cases of the matrix, ordered by batch size, then world size."""
-    suite = variant.suite
-    if isinstance(suite, CollectivesSuite):
-        env = {**suite.env, **variant.env}
-        return collective_cases(suite, env, variant.suffix, variant.ranks_per_node)
-    if isinstance(suite, ScriptSuite):
-        cases, first = _script_cases(variant), _script_cases(variant.first or variant)
-        return [
-            _with_base(case, before, variant) for case, before in zip(cases, first, strict=True)
-        ]
-    world_sizes = sorted(suite.world_sizes)
-    return [
-        case
-        for batch, world_size in itertools.product(_batches(suite), world_sizes)
-        for case in _compared(suite, variant, world_size, batch)
-    ]
+    """Return the cases of the matrix, ordered by batch size or payload, then world size.
+
+    Raises ConfigError for a formula of a script that has no result.
+    """
+    ranks = sorted(variant.suite.world_sizes)
+    match variant.suite:
+        case CollectivesSuite() as suite:
+            calls = itertools.product(suite.collectives, sorted(map(parse_size, suite.sizes)))
+            return [_collective_case(suite, variant, n, *call) for call in calls for n in ranks]
+        case ScriptSuite() as suite:
+            rows = [[_script_case(suite, variant, n, b) for n in ranks] for b in suite.batch_sizes]
+        case TrainingSuite() as suite:
+            rows = [
+                [case for n in ranks for case in _training_cases(suite, variant, n, size)]
+                for size in suite.sizes
+            ]
+    return [_linked(case, row, variant) for row in rows for case in row]
 
 
-def _script_cases(variant: Variant) -> list[Case]:
-    suite = variant.suite
-    assert isinstance(suite, ScriptSuite)
-    suite = msgspec.structs.replace(suite, env={**suite.env, **variant.env})
-    return script_cases(suite, variant.suffix, variant.ranks_per_node)
+def _linked(case: Case, row: Sequence[Case], variant: Variant) -> Case:
+    """Return a case with the ids of those that it is compared with: one rank, and swept values.
+
+    ``row`` has the cases of its size.
+    """
+    ones = {other.technique: other.id for other in row if other.world_size == 1}
+    if case.world_size > 1:
+        case = msgspec.structs.replace(case, single=ones.get(case.technique, ones.get(None)))
+    if variant.first is None or case.base is not None:
+        return case
+    base = case.id.removesuffix(variant.suffix) + variant.first.suffix
+    before = variant.first.env
+    swept = " ".join(f"{name}={v}" for name, v in variant.env.items() if before[name] != v)
+    return msgspec.structs.replace(case, base=base, technique=swept)
 
 
-class _Batch(msgspec.Struct, frozen=True):
-    """One batch size of a suite: of each rank, or of all ranks."""
+def _case(
+    variant: Variant, world_size: int, *, name: str, parts: Sequence[str], **of_subject: Any
+) -> Case:
+    """Return a case with what any suite states, whose id has these parts beside its ranks.
 
-    size: int
-    is_global: bool
-
-    @property
-    def name(self) -> str:
-        """The part of a case's id: ``b8`` for each rank, ``g32`` for all."""
-        return f"{'g' if self.is_global else 'b'}{self.size}"
-
-    def per_rank(self, world_size: int, micro_steps: int) -> int:
-        """Return the batch of each rank and micro-step; `constraints` checks that it is whole."""
-        return self.size // (world_size * micro_steps) if self.is_global else self.size
-
-
-def _batches(suite: Suite) -> list[_Batch]:
-    if isinstance(suite.batch_sizes, GlobalBatches):
-        return [_Batch(size, True) for size in suite.batch_sizes.sizes]
-    return [_Batch(size, False) for size in suite.batch_sizes]
+    They are written as in ``ws8``, or ``ws16-2x8`` on two nodes with 8 ranks each.
+    """
+    suite, nodes = variant.suite, variant.nodes(world_size)
+    layout = f"ws{world_size}" + (f"-{nodes}x{world_size // nodes}" if nodes > 1 else "")
+    return Case(
+        id="-".join(filter(None, [name, layout, *parts])) + variant.suffix,
+        suite=suite.suite,
+        tier=suite.tier,
+        world_size=world_size,
+        nodes=nodes,
+        launcher=suite.launcher,
+        schedule=Schedule(**{name: getattr(suite, name) for name in Schedule.__struct_fields__}),
+        single=None,
+        **of_subject,
+    )
 
 
-def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) -> list[Case]:
+def _collective_case(
+    suite: CollectivesSuite, variant: Variant, world_size: int, kind: CollectiveKind, payload: int
+) -> Case:
+    gated = msgspec.structs.asdict(suite.tolerances)
+    return _case(
+        variant,
+        world_size,
+        name=kind,
+        parts=[size_text(payload), suite.variant],
+        workload=kind,
+        collective=CollectiveStep(kind=kind, payload=payload, calls=calls_of(payload)),
+        strategy="none",
+        precision="fp32",
+        batch_size=None,
+        env={**suite.env, **variant.env},
+        tolerances=Tolerances(**gated, cpu_time=None, efficiency=None, peak_memory=None),
+    )
+
+
+def _script_case(suite: ScriptSuite, variant: Variant, world_size: int, batch_size: int) -> Case:
+    env = {**suite.env, **variant.env}
+    run = script_run(msgspec.structs.replace(suite, env=env), world_size, batch_size)
+    return _case(
+        variant,
+        world_size,
+        name=as_name(run.name),
+        parts=[f"b{batch_size}", suite.variant],
+        workload=run.script,
+        script=run,
+        strategy="script",
+        precision=None,
+        batch_size=batch_size,
+        env=filled_env(env, world_size, batch_size),
+        tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
+    )
+
+
+def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
+    """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
+    sizes = {"world_size": world_size, "batch_size": batch_size}
+    any_ranks = {**sizes, "world_size": "{world_size}"}
+    return ScriptRun(
+        script=posixpath.normpath(suite.script),  # ./train.py is train.py
+        args=_filled_args(suite, sizes),
+        args_of_any_ranks=_filled_args(suite, any_ranks),
+        env_of_any_ranks=tuple(
+            (name, filled(f"env.{name}", text, any_ranks))
+            for name, text in suite.env.items()
+            if "world_size" in sizes_in(text)
+        ),
+        samples=result_of("samples_per_step", str(suite.samples_per_step), sizes),
+        steps_by=suite.steps_by,
+        scratch=suite.scratch,
+    )
+
+
+def _filled_args(suite: ScriptSuite, sizes: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args))
+
+
+def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict[str, str]:
+    """Return the variables of a script's ranks with these sizes. Raises ConfigError."""
+    sizes = {"world_size": world_size, "batch_size": batch_size}
+    return {name: filled(f"env.{name}", text, sizes) for name, text in env.items()}
+
+
+def _training_cases(
+    suite: TrainingSuite, variant: Variant, world_size: int, size: int
+) -> list[Case]:
     """Return the cases of one point of the matrix: the base, then each hook and technique.
 
     One that does the same work as the base is left out. That of one rank has no hook, for example.
     """
-    hook, *hooks = suite.comm_hooks
-    base = _case(suite, variant, world_size, batch, hook)
-    found = {hook_name(other): _case(suite, variant, world_size, batch, other) for other in hooks}
-    for name, changes in suite.techniques.items():
-        changed = with_technique(suite, name, changes)
-        own = msgspec.structs.replace(variant, suite=changed, technique=name, plain=suite)
-        found[name] = _case(changed, own, world_size, batch, changed.comm_hooks[0])
-    singles = {}
-    if base.single is not None:
-        singles = {case.technique: case.id for case in _compared(suite, variant, 1, batch)}
+    cases: dict[str | None, Case] = {}
+    for name, changed in settings_of(suite).items():
+        technique = name if name in suite.techniques else None
+        cases[name] = _training_case(changed, variant, world_size, size, technique, suite)
+    base = cases.pop(None)
     others = [
-        msgspec.structs.replace(
-            case, base=base.id, technique=name, single=singles.get(name, base.single)
-        )
-        for name, case in found.items()
+        msgspec.structs.replace(case, base=base.id, technique=name)
+        for name, case in cases.items()
         if _effective(case).work() != _effective(base).work()
     ]
-    before = _case(suite, variant.first or variant, world_size, batch, hook)
-    return [_with_base(base, before, variant), *others]
+    return [base, *others]
 
 
 def _effective(case: Case) -> Case:
@@ -199,108 +280,60 @@ def _effective(case: Case) -> Case:
     return with_training(case, fsdp=fsdp)
 
 
-def _with_base(case: Case, before: Case, variant: Variant) -> Case:
-    """Return a case of a variant, compared with that of the first swept values."""
-    first = variant.first
-    if first is None:
-        return case
-    swept = [f"{name}={v}" for name, v in variant.swept.items() if first.swept.get(name) != v]
-    return msgspec.structs.replace(case, base=before.id, technique=" ".join(swept))
-
-
-def hook_name(hook: AnyCommHook | None) -> str:
-    """Return the name of a hook among those of a suite, as it is in the ids."""
-    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
-
-
-def _case(
-    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
+def _training_case(
+    suite: TrainingSuite,
+    variant: Variant,
+    world_size: int,
+    size: int,
+    technique: str | None,
+    plain: TrainingSuite,
 ) -> Case:
-    strategy = _strategy(suite, world_size)
-    has_single = world_size > 1 and 1 in suite.world_sizes
-    return Case(
-        id=_case_id(suite, variant, world_size, batch, hook),
-        suite=suite.suite,
-        tier=suite.tier,
+    """Return a case with the suite's hook; ``plain`` is the suite without the technique."""
+    is_plain = world_size == 1 and suite.denominator == "no-ddp"
+    strategy = "none" if is_plain else suite.strategy
+    is_global = isinstance(suite.batch_sizes, GlobalBatches)
+    parts = world_size * suite.gradient_accumulation  # of a global batch; they divide it
+    options = {**msgspec.structs.asdict(suite), "comm_hook": suite.comm_hooks[0]}
+    names = _option_names(suite, strategy)
+    if technique is not None:  # it names the others
+        names = [name for name in names if name in _option_names(plain, plain.strategy)]
+    return _case(
+        variant,
+        world_size,
+        name=f"{suite.workload.replace(':', '.')}-{strategy}-{suite.precision}",
+        parts=[f"{'g' if is_global else 'b'}{size}", *names, suite.variant, technique or ""],
         workload=suite.workload,
         strategy=strategy,
         precision=suite.precision,
         training=TrainingOptions(
-            model=suite.model,
-            data=suite.data,
-            ddp=suite.ddp if strategy == "ddp" else None,
-            fsdp=suite.fsdp if strategy == "fsdp" else None,
-            comm_hook=hook if strategy == "ddp" else None,
-            gradient_accumulation=suite.gradient_accumulation,
-            activation_checkpointing=suite.activation_checkpointing,
-            compile=suite.compile,
-            cuda_graphs=suite.cuda_graphs,
-            cudnn_benchmark=suite.cudnn_benchmark,
+            **{
+                name: options[name]
+                for name in TrainingOptions.__struct_fields__
+                if _STRATEGIES.get(name, strategy) == strategy
+            }
         ),
-        world_size=world_size,
-        nodes=node_count(world_size, variant.ranks_per_node),
-        batch_size=batch.per_rank(world_size, suite.gradient_accumulation),
-        global_batch=batch.size if batch.is_global else None,
+        batch_size=size // parts if is_global else size,
+        global_batch=size if is_global else None,
         env={**suite.env, **variant.env},
-        launcher=suite.launcher,
-        schedule=suite.schedule(),
         tolerances=suite.tolerances,
-        single=_case_id(suite, variant, 1, batch, hook) if has_single else None,
         cost=CostOptions(
             price_per_gpu_hour=suite.price_per_gpu_hour, epoch_samples=suite.epoch_samples
         ),
     )
 
 
-def _case_id(
-    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
-) -> str:
-    strategy = _strategy(suite, world_size)
-    parts = [
-        suite.workload.replace(":", "."),
-        strategy,
-        suite.precision,
-        layout_name(world_size, node_count(world_size, variant.ranks_per_node)),
-        batch.name,
-        *_untouched(_option_names(suite, strategy, hook), variant),
-        *filter(None, [suite.variant, variant.technique]),
-    ]
-    return "-".join(parts) + variant.suffix
-
-
-def _untouched(names: list[str], variant: Variant) -> list[str]:
-    """Return the names of the options that the technique does not change: it names the others."""
-    if variant.plain is None:
-        return names
-    plain = variant.plain
-    kept = _option_names(plain, plain.strategy, plain.comm_hooks[0])
-    return [name for name in names if name in kept]
-
-
-def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) -> list[str]:
+def _option_names(suite: TrainingSuite, strategy: Strategy) -> list[str]:
     """Return the case's options that differ from the defaults: ``topk``, ``ratio=0.1``."""
-    names = []
-    if strategy == "fsdp":
-        names += _values(suite.fsdp)
+    hook = suite.comm_hooks[0]
+    names = _values(suite.fsdp) if strategy == "fsdp" else []
     if strategy == "ddp" and hook is not None:
         names += [hook.kind, *_values(hook)]
     if suite.gradient_accumulation > 1:
         names.append(f"accumulate{suite.gradient_accumulation}")
     if suite.activation_checkpointing:
         names.append("checkpoint")
-    names += [
-        name for name in ("compile", "cuda_graphs", "cudnn_benchmark") if getattr(suite, name)
-    ]
-    return names
-
-
-def _values(options: msgspec.Struct) -> list[str]:
-    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
-
-
-def _strategy(suite: Suite, world_size: int) -> Strategy:
-    """Return the strategy: none for one rank, unless scaling is measured against DDP on it."""
-    return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy
+    switches = ("compile", "cuda_graphs", "cudnn_benchmark")
+    return names + [name for name in switches if getattr(suite, name)]
 
 
 # The field ``core`` of a suite file: patterns of the ids of the cases that every night gates.
@@ -308,11 +341,11 @@ def _strategy(suite: Suite, world_size: int) -> Strategy:
 
 def with_core(case: Case, variant: Variant) -> Case:
     """Return the case with the patterns of its suite that match its id, as the file gives it."""
-    patterns = variant.suite.core
-    if patterns is None:
+    if variant.suite.core is None:
         return case
     name = case.id.removesuffix(variant.suffix)
-    return msgspec.structs.replace(case, core=_matching(name, patterns))
+    core = tuple(each for each in variant.suite.core if fnmatch.fnmatchcase(name, each))
+    return msgspec.structs.replace(case, core=core)
 
 
 def check_core(patterns: Sequence[str] | None, cases: Sequence[Case]) -> None:
@@ -323,7 +356,3 @@ def check_core(patterns: Sequence[str] | None, cases: Sequence[Case]) -> None:
             raise ConfigError(
                 f"core[{place}]: {pattern!r} matches no case{nearest_or_all(pattern, ids)}"
             )
-
-
-def _matching(name: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(pattern for pattern in patterns if fnmatch.fnmatchcase(name, pattern))

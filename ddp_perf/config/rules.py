@@ -1,51 +1,34 @@
-"""The rules of suite files: what cannot be combined, and what must exist in the user's project."""
+"""The rules of suite files: what cannot be combined, in one table, with field and remedy.
+
+All other combinations were tested, and they work. Missing hardware is not treated here: see
+``obstacle`` in ``ddp_perf.system.capacity``; nor is what must exist in the user's project.
+"""
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import itertools
-import pkgutil
-import tokenize
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ddp_perf.config.cases import filled_env, hook_name, script_run, with_technique
 from ddp_perf.config.suite import (
+    CollectivesSuite,
     GlobalBatches,
     ScriptSuite,
     Suite,
-    filled_env,
-    script_run,
+    TrainingSuite,
     takes_batch_size,
 )
-from ddp_perf.config.yaml_file import TYPE_NAMES
-from ddp_perf.core.case import Scalar
 from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOptions
-from ddp_perf.core.subject import BY_OPTIMIZER, ScriptRun
-from ddp_perf.errors import ConfigError, did_you_mean
+from ddp_perf.core.subject import FLOAT32, MODELS, has_texts, parse_size, size_text
+from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import counted
 
-# Options that cannot be combined, since torch, gloo or arithmetic refuses them.
-#
-# All other combinations were tested, and they work. Missing hardware is not treated here: see
-# ``obstacle`` in ``ddp_perf.system.capacity``.
+# Suites of a workload: what torch, gloo or arithmetic refuses.
 
 
-def check_constraints(suite: Suite) -> None:
-    """Raise ConfigError for the first options that exclude each other, with field and remedy."""
-    for rule in _RULES:
-        for refusal in rule(suite):
-            raise ConfigError(refusal)
-
-
-def _of_another_strategy(suite: Suite) -> Iterator[str]:
-    given = {
-        "ddp": suite.ddp != DdpOptions(),
-        "fsdp": suite.fsdp != FsdpOptions(),
-    }
+def _strategies(suite: TrainingSuite) -> Iterator[str]:
+    given = {"ddp": suite.ddp != DdpOptions(), "fsdp": suite.fsdp != FsdpOptions()}
     for name, is_given in given.items():
         if is_given and suite.strategy != name:
             yield (
@@ -54,9 +37,6 @@ def _of_another_strategy(suite: Suite) -> Iterator[str]:
             )
     if any(suite.comm_hooks) and suite.strategy != "ddp":
         yield f"comm_hooks: only DDP has communication hooks, but the strategy is {suite.strategy}"
-
-
-def _alone(suite: Suite) -> Iterator[str]:
     if suite.strategy == "none" and max(suite.world_sizes) > 1:
         yield (
             f"strategy: none synchronises nothing, so {max(suite.world_sizes)} ranks would train"
@@ -64,20 +44,20 @@ def _alone(suite: Suite) -> Iterator[str]:
         )
 
 
-def _of_gpus(suite: Suite) -> Iterator[str]:
+def _of_gpus(suite: TrainingSuite | ScriptSuite) -> Iterator[str]:
     if suite.tier == "gpu":
         return
-    if suite.precision == "tf32":
+    if getattr(suite, "precision", None) == "tf32":
         yield "precision: tf32 is a format of GPUs; choose fp32, bf16 or fp16 for tier cpu"
     if suite.tolerances.energy is not None:
         yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
     for name in ("cuda_graphs", "cudnn_benchmark"):
-        if getattr(suite, name):
+        if getattr(suite, name, False):
             yield f"{name}: this is an option of GPUs; remove it, or use tier: gpu"
 
 
-def _captured(suite: Suite) -> Iterator[str]:
-    """Yield the options that a CUDA graph excludes: they need the host in each step."""
+def _compiled(suite: TrainingSuite) -> Iterator[str]:
+    # A CUDA graph excludes what needs the host in each step.
     clashes = {
         "strategy: fsdp": suite.strategy == "fsdp",
         "comm_hooks": any(suite.comm_hooks),
@@ -89,9 +69,6 @@ def _captured(suite: Suite) -> Iterator[str]:
     for name, is_given in clashes.items():
         if suite.cuda_graphs and is_given:
             yield f"cuda_graphs: a step with {name} cannot be captured; remove one of them"
-
-
-def _compiled_buckets(suite: Suite) -> Iterator[str]:
     cap = suite.ddp.bucket_cap_mb
     if suite.compile and suite.strategy == "ddp" and cap < LEAST_COMPILED_BUCKET_MB:
         yield (
@@ -101,7 +78,7 @@ def _compiled_buckets(suite: Suite) -> Iterator[str]:
         )
 
 
-def _groups(suite: Suite) -> Iterator[str]:
+def _hooks(suite: TrainingSuite) -> Iterator[str]:
     for hook in suite.comm_hooks:
         size = getattr(hook, "group_size", 1)
         if size == "node":
@@ -112,9 +89,6 @@ def _groups(suite: Suite) -> Iterator[str]:
                     f"comm_hooks: groups of {size} ranks do not divide {world_size};"
                     " choose another group_size or world size"
                 )
-
-
-def _mixed_steps(suite: Suite) -> Iterator[str]:
     for hook in suite.comm_hooks:
         start_step = getattr(hook, "start_step", 0)
         if hook is not None and start_step > suite.warmup:
@@ -125,10 +99,8 @@ def _mixed_steps(suite: Suite) -> Iterator[str]:
             )
 
 
-def _divided_batches(suite: Suite) -> Iterator[str]:
-    if not isinstance(suite.batch_sizes, GlobalBatches):
-        return
-    for size in suite.batch_sizes.sizes:
+def _divided_batches(suite: TrainingSuite) -> Iterator[str]:
+    for size in suite.sizes if isinstance(suite.batch_sizes, GlobalBatches) else ():
         for ranks in suite.world_sizes:
             parts = ranks * suite.gradient_accumulation
             if size % parts:
@@ -142,89 +114,31 @@ def _divided_batches(suite: Suite) -> Iterator[str]:
                 )
 
 
-_RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
-    _of_another_strategy,
-    _alone,
-    _of_gpus,
-    _captured,
-    _compiled_buckets,
-    _groups,
-    _mixed_steps,
-    _divided_batches,
-)
-
-# Modules of a user, found and parsed without an import, since that would import torch.
+def _read_files(suite: TrainingSuite) -> Iterator[str]:
+    if suite.data.source == "files" and not has_texts(suite.workload):
+        readers = ", ".join(filter(has_texts, MODELS))
+        yield f"data.source: only {readers} read files; set it to synthetic"
 
 
-UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
+def _techniques(suite: TrainingSuite) -> Iterator[str]:
+    for name, changes in suite.techniques.items():
+        for refusal in _refusals(_OPTIONS, with_technique(suite, name, changes)):
+            yield f"techniques.{name}: {refusal}"
 
 
-def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
-    """Find a module. ``importlib.util.find_spec`` would import the parents of a submodule."""
-    top, *rest = module.split(".")
-    try:
-        spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)
-    except ValueError:  # `__main__`, or an empty name
-        return None
-    for name in rest:
-        if spec is None:
-            return None
-        # Only the last name: the parents of a dotted name would be searched in sys.modules.
-        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations or []))
-    return spec
+def _idle_techniques(suite: TrainingSuite) -> Iterator[str]:
+    base = with_technique(suite, "base", {})
+    for name, changes in suite.techniques.items():
+        if with_technique(suite, name, changes) == base:
+            yield f"techniques.{name}: the suite has these options already; remove it"
+        if name in map(hook_name, suite.comm_hooks):
+            yield f"techniques.{name}: one of comm_hooks has this name; choose another one"
 
 
-def nearest_module(module: str, import_paths: Sequence[str]) -> str:
-    """Return ``; did you mean 'x'?`` with the nearest module beside one that is missing, or ""."""
-    parent, _, _ = module.rpartition(".")
-    spec = find_module(parent, import_paths) if parent else None
-    folders = import_paths if not parent else (spec and spec.submodule_search_locations) or ()
-    names = [name for _, name, _ in pkgutil.iter_modules(list(folders))]
-    return did_you_mean(module, [f"{parent}.{name}" if parent else name for name in names])
+# Suites of a script, and of collectives.
 
 
-def parse_source(field: str, source: Path) -> ast.Module:
-    """Parse a Python file. Raises ConfigError with the field and the line if it cannot be parsed.
-
-    Python's warnings about it are ignored: the ranks show them.
-    """
-    try:
-        with tokenize.open(source) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(file.read())
-    except SyntaxError as error:
-        if error.lineno is None:  # of its encoding
-            raise ConfigError(f"{field}: {source} is not Python source: {error.msg}") from None
-        raise ConfigError(f"{field}: {source}:{error.lineno}: {error.msg}") from None
-    except (ValueError, OSError) as error:  # a NUL byte, bytes that are not text, no permission
-        raise ConfigError(f"{field}: {source} is not Python source: {error}") from None
-
-
-def bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield each name that a module may bind at its top level, with the statement that does."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name, statement
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name, statement) for alias in statement.names)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for node in (node for target in targets for node in ast.walk(target)):
-                if isinstance(node, ast.Name):
-                    yield node.id, statement
-        else:  # if, try, with, for: all that their blocks bind
-            blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
-            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-            for block in blocks:
-                yield from bindings(block)
-
-
-# Checks of a suite file of a script: what excludes each other, and what must be there.
-#
-# The script and its modules are not imported. They are found and parsed instead.
-
-
-_OF_WORKLOADS = set(Suite.__struct_fields__) - set(ScriptSuite.__struct_fields__)
+_OF_WORKLOADS = set(TrainingSuite.__struct_fields__) - set(ScriptSuite.__struct_fields__)
 _REASONS = {
     "techniques": "a script has no options that a suite could change; write a second suite file"
     " with other args and a variant",
@@ -247,203 +161,90 @@ def check_script_fields(fields: Mapping[str, Any]) -> None:
         )
 
 
-def check_script(suite: ScriptSuite) -> None:
-    """Raise ConfigError for the first value that is not possible, with field and remedy."""
-    for refusal in _refusals(suite):
-        raise ConfigError(refusal)
-    for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
-        script_run(suite, world_size, batch_size)
-        filled_env(suite.env, world_size, batch_size)
-
-
-def _refusals(suite: ScriptSuite) -> Iterator[str]:
-    if suite.tier != "gpu" and suite.tolerances.energy is not None:
-        yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
+def _script(suite: ScriptSuite) -> Iterator[str]:
     if len(suite.batch_sizes) > 1 and not takes_batch_size(suite):
         yield (
             "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same;"
             " add it, or keep one size"
         )
+    for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
+        script_run(suite, world_size, batch_size)  # raises ConfigError, as does the next line
+        filled_env(suite.env, world_size, batch_size)
 
 
-def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
-    """Raise ConfigError if the script, or the function that ends a step, is not there.
-
-    ``import_paths`` is where ranks search first; without it, they search this directory.
-    """
-    run = script_run(suite, suite.world_sizes[0], suite.batch_sizes[0])
-    roots = import_paths or [str(Path.cwd())]
-    file = _module_file(run.script, roots) if run.is_module else _file(run.script, roots)
-    if file is not None:
-        parse_source("script", file)
-    if run.steps_by != BY_OPTIMIZER:
-        _check_steps_by(run, file, roots)
-
-
-def _file(script: str, roots: Sequence[str]) -> Path:
-    paths = [Path(root) / script for root in roots]
-    for path in paths:
-        if path.is_file():
-            return path
-    if any(path.is_dir() for path in paths):
-        raise ConfigError(f"script: {script} is a folder; name a file of it")
-    near = [path.name for folder in {path.parent for path in paths} for path in folder.glob("*.py")]
-    raise ConfigError(
-        f"script: there is no file {script} in {roots[0]}"
-        f"{did_you_mean(Path(script).name, near) or '; give its path from there on'}"
-    )
-
-
-def _module_file(module: str, roots: Sequence[str]) -> Path | None:
-    """Return the file that ``python -m module`` runs; None if it is not Python source."""
-    if any((Path(root) / module).is_file() for root in roots):
-        raise ConfigError(f"script: {module} is not a file of Python: its name must end with .py")
-    spec = find_module(module, roots)
-    if spec is not None and spec.submodule_search_locations is not None:  # a package
-        spec = find_module(f"{module}.__main__", roots)
-        if spec is None:
-            raise ConfigError(
-                f"script: the package {module} has no __main__.py; name one of its modules"
+def _collectives(suite: CollectivesSuite) -> Iterator[str]:
+    if 1 in suite.world_sizes:
+        yield "world_sizes: one rank has no other to exchange data with; take 2 or more"
+    sizes = list(map(parse_size, suite.sizes))
+    for size, world_size in itertools.product(sizes, suite.world_sizes):
+        if sizes.count(size) > 1:
+            yield f"sizes: {size_text(size)} is listed twice, so two cases have one id; remove one"
+        if size % (FLOAT32 * world_size):
+            yield (
+                f"sizes: {size_text(size)} of float32 cannot be divided evenly among {world_size}"
+                " ranks; choose another size or world size"
             )
-    if spec is None:
-        remedy = "; name a module that can be imported, or give a file, as in train.py"
-        raise ConfigError(
-            f"script: there is no module {module} in {roots[0]}"
-            f"{nearest_module(module, roots) or remedy}"
+
+
+# Any suite file, whose options the command line may change afterwards.
+
+
+def _matrix(suite: Suite) -> Iterator[str]:
+    if suite.warmup >= suite.steps:
+        yield (
+            f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
+            " steps counts the warm-ups too"
         )
-    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+    for field in ("world_sizes", "batch_sizes", "comm_hooks", "collectives"):
+        values = getattr(suite, field, ())
+        if isinstance(values, GlobalBatches):
+            field, values = f"{field}.global", values.sizes
+        for value in values:
+            if values.count(value) > 1:
+                yield f"{field}: {value} is listed twice, so two cases have one id; remove one"
 
 
-def _check_steps_by(run: ScriptRun, script: Path | None, roots: Sequence[str]) -> None:
-    """Check ``module:function``, whose function may be a method: only its first name is sought."""
-    module, _, function = run.steps_by.partition(":")
-    folders = [*roots] if script is None else [str(script.parent), *roots]
-    spec = find_module(module, folders)
-    source = None if spec is None or spec.origin is None else Path(spec.origin)
-    is_script = source is not None and script is not None and source.resolve() == script.resolve()
-    if module == "__main__" or is_script:
-        raise ConfigError(
-            f"steps_by: {run.steps_by} is of the script itself, which is not there before it runs;"
-            " name a function of a module that it imports"
-        )
-    if spec is None:
-        remedy = "; name a module that the script imports"
-        raise ConfigError(
-            f"steps_by: there is no module {module} in {folders[0]}"
-            f"{nearest_module(module, folders) or remedy}"
-        )
-    if source is None or source.suffix != ".py":
-        return
-    name = function.partition(".")[0]
-    names = {bound for bound, _ in bindings(parse_source("steps_by", source).body)}
-    if name not in names and not names & UNKNOWABLE:
-        raise ConfigError(f"steps_by: {module!r} defines no {name!r}{did_you_mean(name, names)}")
+def check_options(suite: Suite) -> None:
+    """Raise ConfigError for the first options that exclude each other, with field and remedy."""
+    for refusal in _refusals(_OPTIONS, suite):
+        raise ConfigError(refusal)
 
 
-# Checks that a user's ``module:function`` exists and accepts its arguments.
-#
-# The module is not imported. Its source is parsed instead, and what the source leaves open is
-# accepted.
+def check_suite(suite: Suite) -> None:
+    """Raise ConfigError for the first fault of a file, which may be a list or an idle technique."""
+    for refusal in _refusals(_FILE, suite):
+        raise ConfigError(refusal)
 
 
-# The values that a simple annotation admits.
-_ADMITTED: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float, int),
-    "str": (str,),
-}
+def check_layout(world_sizes: Iterable[int], ranks_per_node: int | None) -> None:
+    """Raise ConfigError for the first world size that would leave a node with fewer ranks."""
+    for ranks in world_sizes:
+        if ranks_per_node is not None and ranks > ranks_per_node and ranks % ranks_per_node:
+            raise ConfigError(
+                f"world_sizes: {counted(ranks, 'rank')} cannot share nodes of {ranks_per_node}"
+                " ranks evenly; choose another --ddp-world-sizes or nproc_per_node of the cluster"
+                " file"
+            )
 
 
-def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Sequence[str]) -> None:
-    """Check the target, and raise ConfigError if the module or the function does not exist.
-
-    ConfigError is also raised if the function cannot be called with a context and ``arguments``, or
-    if the annotation of one of them excludes its value.
-    ``import_paths`` is where ranks search first.
-    """
-    module, function = target.split(":")
-    spec = find_module(module, import_paths)
-    if spec is None:
-        raise ConfigError(
-            f"workload: no module named {module!r}; it must be importable from pytest's root"
-            " directory, or from the pythonpath of its settings"
-        )
-    if spec.loader is None or spec.origin is None:
-        raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
-    if not spec.origin.endswith(".py"):
-        return
-    bound = list(bindings(parse_source("workload", Path(spec.origin)).body))
-    names = {name for name, _ in bound}
-    if function not in names and not names & UNKNOWABLE:
-        raise ConfigError(
-            f"workload: {module!r} defines no {function!r}{did_you_mean(function, names)}"
-        )
-    statements = [statement for name, statement in bound if name == function]
-    if len(statements) == 1:
-        _check_callable(target, statements[0], arguments)
+_Rules = tuple[tuple[Any, Callable[[Any], Iterator[str]]], ...]  # the suites, and what they break
 
 
-def _check_callable(target: str, statement: ast.stmt, arguments: Mapping[str, Scalar]) -> None:
-    """Check the only statement that binds the target. A decorator may change what it binds."""
-    if isinstance(statement, ast.AsyncFunctionDef):
-        raise ConfigError(f"workload: {target} is a coroutine; make it a plain function")
-    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-    if isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set):
-        raise ConfigError(f"workload: {target} is not a function")
-    if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
-        _check_signature(target, statement.args, arguments)
+def _refusals(rules: _Rules, suite: Suite) -> Iterator[str]:
+    for suites, rule in rules:
+        if isinstance(suite, suites):
+            yield from rule(suite)
 
 
-def _check_signature(
-    target: str, signature: ast.arguments, arguments: Mapping[str, Scalar]
-) -> None:
-    """Check that the ranks can call ``target(context, **arguments)``."""
-    positional = [*signature.posonlyargs, *signature.args]
-    if not positional and signature.vararg is None:
-        raise ConfigError(f"workload: {target} must take a BuildContext as its first argument")
-    by_name = [*signature.args, *signature.kwonlyargs]
-    if positional and positional[0] in by_name:
-        by_name.remove(positional[0])
-    names = {argument.arg for argument in by_name}
-    unknown = sorted(arguments.keys() - names)
-    if unknown and signature.kwarg is None:
-        raise ConfigError(
-            f"model.{unknown[0]}: {target} takes no such argument{did_you_mean(unknown[0], names)}"
-        )
-    needed = positional[1 : len(positional) - len(signature.defaults)]
-    needed += [
-        argument
-        for argument, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
-        if default is None
-    ]
-    missing = [argument.arg for argument in needed if argument.arg not in arguments]
-    if missing:
-        raise ConfigError(f"model.{missing[0]}: required by {target}, but missing")
-    for argument in by_name:
-        if argument.annotation is not None and argument.arg in arguments:
-            _check_value(target, argument.arg, argument.annotation, arguments[argument.arg])
-
-
-def _check_value(target: str, name: str, annotation: ast.expr, value: Scalar) -> None:
-    """Check a value against its annotation, if that is made of simple types only."""
-    expected = _simple_types(annotation)
-    if not expected or any(type(value) in _ADMITTED[kind] for kind in expected):
-        return
-    names = " or ".join(TYPE_NAMES[kind] for kind in expected)
-    raise ConfigError(f"model.{name}: {target} expects {names}, got {value!r}")
-
-
-def _simple_types(annotation: ast.expr) -> list[str]:
-    """Return the types of an annotation such as ``int | None``; none if it has any other type."""
-    match annotation:
-        case ast.Name(id=name) if name in _ADMITTED:
-            return [name]
-        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
-            return _simple_types(left)
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            either, other = _simple_types(left), _simple_types(right)
-            return [*either, *other] if either and other else []
-        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
-            return _simple_types(inner)
-    return []
+_OPTIONS: _Rules = (
+    (TrainingSuite, _strategies),
+    (TrainingSuite | ScriptSuite, _of_gpus),
+    (TrainingSuite, _compiled),
+    (TrainingSuite, _hooks),
+    (TrainingSuite, _divided_batches),
+    (TrainingSuite, _read_files),
+    (TrainingSuite, _techniques),
+    (ScriptSuite, _script),
+    (CollectivesSuite, _collectives),
+)
+_FILE: _Rules = ((Suite, _matrix), *_OPTIONS, (TrainingSuite, _idle_techniques))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,30 +17,13 @@ from ddp_perf.config.yaml_file import read_yaml, yaml_text
 from ddp_perf.errors import ConfigError
 
 PLACEHOLDER = "{batch_size}"
-# The options that state the batch of one rank, without dashes before them, in one spelling.
-_BATCH_OPTIONS = frozenset(
-    {
-        "b",
-        "bs",
-        "batch-size",
-        "local-batch-size",
-        "micro-batch-size",
-        "per-device-batch-size",
-        "per-device-train-batch-size",
-        "train-batch-size",
-    }
+# An option that states the batch of one rank, as in --training.local_batch_size.
+_BATCH_OPTION = re.compile(
+    r"--?([a-z][\w.-]*\.)?(b|bs|((local|micro|train|per-device|per-device-train)-)?batch-size)"
 )
 _TEXT_IN_BRACES = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
-_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ORDER = (
-    "suite",
-    "tier",
-    "script",
-    "args",
-    "world_sizes",
-    "batch_sizes",
-    "samples_per_step",
-    "steps",
+    *("suite", "tier", "script", "args", "world_sizes", "batch_sizes", "samples_per_step", "steps"),
 )
 
 
@@ -66,28 +50,27 @@ def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
                 f" replaces by {PLACEHOLDER}"
             )
         name, equals, value = argument.partition("=")
-        if not _is_batch_option(name):
+        if not _BATCH_OPTION.fullmatch(name.lower().replace("_", "-")):
             continue
         place = at if equals else at + 1
         value = value if equals else "".join(args[place : place + 1])
         if value.isdecimal() and int(value) > 0:
-            new = f"{name}={PLACEHOLDER}" if equals else PLACEHOLDER
-            return StepSamples(
-                args=(*args[:place], new, *args[place + 1 :]),
-                batch_size=int(value),
-                per_step=_number_or_text(formula or default_formula(name)),
-                source=name,
+            args[place] = f"{name}={PLACEHOLDER}" if equals else PLACEHOLDER
+            size, source = int(value), name
+            break
+    else:
+        size, source = 1, ""
+        if formula is not None and PLACEHOLDER in formula:
+            raise ConfigError(
+                f"--samples-per-step {formula}: no argument of the script states its batch size;"
+                " write a number"
             )
-    if formula is not None and PLACEHOLDER in formula:
-        raise ConfigError(
-            f"--samples-per-step {formula}: no argument of the script states its batch size; write"
-            " a number"
-        )
+    per_step = formula or default_formula(source)
     return StepSamples(
         args=tuple(args),
-        batch_size=1,
-        per_step=_number_or_text(formula or default_formula("")),
-        source="",
+        batch_size=size,
+        per_step=int(per_step) if per_step.isdecimal() else per_step,
+        source=source,
     )
 
 
@@ -98,18 +81,6 @@ def _doubled(match: re.Match[str]) -> str:
 def default_formula(source: str) -> str:
     """Return the samples of a step: those of each rank, or one if no option states them."""
     return f"{{world_size}} * {PLACEHOLDER}" if source else "{world_size}"
-
-
-def _number_or_text(formula: str) -> int | str:
-    return int(formula) if formula.isdecimal() else formula
-
-
-def _is_batch_option(name: str) -> bool:
-    match = _OPTION.fullmatch(name)
-    if match is None:
-        return False
-    spelling = match[1].lower().replace("_", "-")
-    return spelling.rpartition(".")[2] in _BATCH_OPTIONS  # --training.local_batch_size
 
 
 def free_name(script: str, directory: Path) -> str:
@@ -127,33 +98,18 @@ def free_name(script: str, directory: Path) -> str:
 def suite_of_script(script: str, directory: Path) -> Path | None:
     """Return the suite file of a directory that runs this script, or None if there is none."""
     for path in find_suites(directory):
-        try:
+        with contextlib.suppress(ConfigError):  # a broken file matters to those who measure it
             fields = read_yaml(path)
-        except ConfigError:
-            continue  # a broken file matters to those who measure it
-        if isinstance(fields, dict) and _same(fields.get("script"), script):
-            return path
+            known = fields.get("script") if isinstance(fields, dict) else None
+            if isinstance(known, str) and Path(known) == Path(script):
+                return path
     return None
-
-
-def _same(one: Any, other: str) -> bool:
-    return isinstance(one, str) and Path(one) == Path(other)
 
 
 def suite_text(suite: ScriptSuite) -> str:
     """Return the suite file, as YAML: what a reader checks, and what differs from a default."""
     fields: dict[str, Any] = msgspec.to_builtins(suite)
-    plain: dict[str, Any] = msgspec.to_builtins(_with_defaults(suite))
-    others = [name for name in fields if name not in _ORDER and fields[name] != plain[name]]
+    plain = ScriptSuite(**{name: getattr(suite, name) for name in _ORDER})
+    defaults = msgspec.to_builtins(plain)
+    others = [name for name in fields if fields[name] != defaults[name]]
     return yaml_text({name: fields[name] for name in (*_ORDER, *others)})
-
-
-def _with_defaults(suite: ScriptSuite) -> ScriptSuite:
-    """Return the suite with the default of each field that has one."""
-    return ScriptSuite(
-        suite=suite.suite,
-        tier=suite.tier,
-        script=suite.script,
-        world_sizes=suite.world_sizes,
-        batch_sizes=suite.batch_sizes,
-    )

@@ -1,19 +1,16 @@
-"""The fields of suite files: of training, of scripts and of collectives."""
+"""The fields of suite files: of an experiment, and of its subject, which is one of three."""
 
 from __future__ import annotations
 
-import itertools
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.config.formula import LONGEST_FORMULA, filled, result_of, sizes_in
+from ddp_perf.config.formula import LONGEST_FORMULA, sizes_in
 from ddp_perf.config.targets import TargetEntries
-from ddp_perf.core.case import Case, Fraction, Scalar, Schedule, StepTolerances, Tier, Tolerances
+from ddp_perf.core.case import Fraction, Scalar, StepTolerances, Tier, Tolerances
 from ddp_perf.core.environment import LauncherName
 from ddp_perf.core.strategy import (
     AnyCommHook,
@@ -22,22 +19,7 @@ from ddp_perf.core.strategy import (
     Precision,
     SuiteStrategy,
 )
-from ddp_perf.core.subject import (
-    BY_OPTIMIZER,
-    FLOAT32,
-    CollectiveKind,
-    CollectiveStep,
-    DataOptions,
-    ScriptRun,
-    calls_of,
-    parse_size,
-    size_text,
-)
-from ddp_perf.errors import ConfigError
-from ddp_perf.render.units import counted
-
-# The fields of every suite file, whether it trains or measures collectives.
-
+from ddp_perf.core.subject import BY_OPTIMIZER, CollectiveKind, DataOptions
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -109,49 +91,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ),
     ] = []
 
-    def schedule(self) -> Schedule:
-        return Schedule(
-            steps=self.steps,
-            warmup=self.warmup,
-            launches=self.launches,
-            start_deadline_s=self.start_deadline_s,
-            step_deadline_s=self.step_deadline_s,
-        )
-
-
-# The layout of a case: its number of nodes, and the part of its id that states it.
-
-
-def node_count(world_size: int, ranks_per_node: int | None) -> int:
-    """Return the nodes that a case has, with as many ranks on each; `check_layout` is before it.
-
-    A case fills its first node before it has a second one. None: every case has one node.
-    """
-    return 1 if ranks_per_node is None else max(1, world_size // ranks_per_node)
-
-
-def layout_name(world_size: int, nodes: int) -> str:
-    """Return the part of an id: ``ws8`` on one node, ``ws16-2x8`` on two with 8 ranks each."""
-    return f"ws{world_size}" + (f"-{nodes}x{world_size // nodes}" if nodes > 1 else "")
-
-
-def check_layout(world_sizes: Iterable[int], ranks_per_node: int | None) -> None:
-    """Raise ConfigError for the first world size that would leave a node with fewer ranks."""
-    for world_size in world_sizes:
-        if (
-            ranks_per_node is not None
-            and world_size > ranks_per_node
-            and world_size % ranks_per_node
-        ):
-            raise ConfigError(
-                f"world_sizes: {counted(world_size, 'rank')} cannot share nodes of"
-                f" {ranks_per_node} ranks evenly; choose another --ddp-world-sizes or"
-                " nproc_per_node of the cluster file"
-            )
-
-
-# Suite files of collectives, measured over a matrix of payload sizes and world sizes.
-
 
 SizeText = Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}(KiB|MiB|GiB)$")]
 
@@ -183,94 +122,8 @@ class CollectivesSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ]
     tolerances: Annotated[
-        CollectiveTolerances,
-        Meta(description="The tolerated change of each metric."),
+        CollectiveTolerances, Meta(description="The tolerated change of each metric.")
     ] = CollectiveTolerances()
-
-
-def collective_cases(
-    suite: CollectivesSuite, env: Mapping[str, str], suffix: str, ranks_per_node: int | None
-) -> list[Case]:
-    """Return the cases, ordered by collective, then payload, then world size."""
-    sizes = sorted(map(parse_size, suite.sizes))
-    return [
-        _collective_case(
-            suite, kind, payload, (world_size, node_count(world_size, ranks_per_node)), env, suffix
-        )
-        for kind, payload, world_size in itertools.product(
-            suite.collectives, sizes, sorted(suite.world_sizes)
-        )
-    ]
-
-
-def _collective_case(
-    suite: CollectivesSuite,
-    kind: CollectiveKind,
-    payload: int,
-    layout: tuple[int, int],
-    env: Mapping[str, str],
-    suffix: str,
-) -> Case:
-    world_size, nodes = layout
-    parts = [
-        kind,
-        layout_name(world_size, nodes),
-        size_text(payload),
-        *filter(None, [suite.variant]),
-    ]
-    return Case(
-        id="-".join(parts) + suffix,
-        suite=suite.suite,
-        tier=suite.tier,
-        workload=kind,
-        collective=CollectiveStep(kind=kind, payload=payload, calls=calls_of(payload)),
-        strategy="none",
-        precision="fp32",
-        world_size=world_size,
-        nodes=nodes,
-        batch_size=None,
-        env=dict(env),
-        launcher=suite.launcher,
-        schedule=suite.schedule(),
-        tolerances=Tolerances(
-            step_time=suite.tolerances.step_time,
-            tail=suite.tolerances.tail,
-            cpu_time=None,
-            efficiency=None,
-            peak_memory=None,
-        ),
-        single=None,
-    )
-
-
-def check_collectives(suite: CollectivesSuite) -> None:
-    """Raise ConfigError for the first value that is not possible, with field and remedy."""
-    for refusal in _refusals(suite):
-        raise ConfigError(refusal)
-
-
-def _refusals(suite: CollectivesSuite) -> Iterator[str]:
-    if 1 in suite.world_sizes:
-        yield "world_sizes: one rank has no other to exchange data with; take 2 or more"
-    sizes = list(map(parse_size, suite.sizes))
-    for size, world_size in itertools.product(sizes, suite.world_sizes):
-        if sizes.count(size) > 1:
-            yield f"sizes: {size_text(size)} is listed twice, so two cases have one id; remove one"
-        if size % (FLOAT32 * world_size):
-            yield (
-                f"sizes: {size_text(size)} of float32 cannot be divided evenly among {world_size}"
-                " ranks; choose another size or world size"
-            )
-
-
-# Suite files of scripts, which are measured as they are, over a matrix of sizes.
-
-
-class ScriptTolerances(StepTolerances, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The change of each metric that is tolerated, as a fraction. null: not gated.
-
-    Losses are not gated: the seeds of a script are its own.
-    """
 
 
 class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -292,8 +145,7 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = msgspec.field(default_factory=list)
     batch_sizes: Annotated[
-        list[Count],
-        Meta(min_length=1, description="Values of {batch_size}: one case for each."),
+        list[Count], Meta(min_length=1, description="Values of {batch_size}: one case for each.")
     ]
     samples_per_step: Annotated[
         Annotated[str, Meta(max_length=LONGEST_FORMULA)] | Count,
@@ -319,88 +171,12 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = True
     tolerances: Annotated[
-        ScriptTolerances, Meta(description="The tolerated change of each metric.")
-    ] = ScriptTolerances()
-
-
-def script_cases(suite: ScriptSuite, suffix: str, ranks_per_node: int | None) -> list[Case]:
-    """Return the cases, ordered by batch size, then world size."""
-    return [
-        _script_case(suite, world_size, batch_size, suffix, ranks_per_node)
-        for batch_size, world_size in itertools.product(
-            suite.batch_sizes, sorted(suite.world_sizes)
-        )
-    ]
-
-
-def _script_case(
-    suite: ScriptSuite,
-    world_size: int,
-    batch_size: int,
-    suffix: str,
-    ranks_per_node: int | None,
-) -> Case:
-    def case_id(ranks: int) -> str:
-        layout = layout_name(ranks, node_count(ranks, ranks_per_node))
-        parts = [as_name(run.name), layout, f"b{batch_size}", *filter(None, [suite.variant])]
-        return "-".join(parts) + suffix
-
-    run = script_run(suite, world_size, batch_size)
-    has_single = world_size > 1 and 1 in suite.world_sizes
-    return Case(
-        id=case_id(world_size),
-        suite=suite.suite,
-        tier=suite.tier,
-        workload=run.script,
-        script=run,
-        strategy="script",
-        precision=None,
-        world_size=world_size,
-        nodes=node_count(world_size, ranks_per_node),
-        batch_size=batch_size,
-        env=filled_env(suite.env, world_size, batch_size),
-        launcher=suite.launcher,
-        schedule=suite.schedule(),
-        tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
-        single=case_id(1) if has_single else None,
-    )
-
-
-def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
-    """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
-    sizes = {"world_size": world_size, "batch_size": batch_size}
-    any_ranks = {"world_size": "{world_size}", "batch_size": batch_size}
-    return ScriptRun(
-        script=posixpath.normpath(suite.script),  # ./train.py is train.py
-        args=_filled_args(suite, sizes),
-        args_of_any_ranks=_filled_args(suite, any_ranks),
-        env_of_any_ranks=tuple(
-            (name, filled(f"env.{name}", text, any_ranks))
-            for name, text in suite.env.items()
-            if "world_size" in sizes_in(text)
+        StepTolerances,
+        Meta(
+            description="The tolerated change of each metric. Losses are not gated: the seeds of a"
+            " script are its own."
         ),
-        samples=result_of("samples_per_step", str(suite.samples_per_step), sizes),
-        steps_by=suite.steps_by,
-        scratch=suite.scratch,
-    )
-
-
-def _filled_args(suite: ScriptSuite, sizes: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args))
-
-
-def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict[str, str]:
-    """Return the variables of a script's ranks with these sizes. Raises ConfigError."""
-    sizes = {"world_size": world_size, "batch_size": batch_size}
-    return {name: filled(f"env.{name}", text, sizes) for name, text in env.items()}
-
-
-def takes_batch_size(suite: ScriptSuite) -> bool:
-    """Return whether an argument or a variable of the script has the batch size."""
-    return any("batch_size" in sizes_in(text) for text in [*suite.args, *suite.env.values()])
-
-
-# The fields of a suite file in ``bench_configs/``.
+    ] = StepTolerances()
 
 
 class GlobalBatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -412,7 +188,7 @@ class GlobalBatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = msgspec.field(name="global")
 
 
-class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainingSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A suite that trains a workload over a matrix of world sizes and batch sizes."""
 
     workload: Annotated[
@@ -522,5 +298,25 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Samples of an epoch. With a price, reports show the cost of an epoch."),
     ] = None
 
+    @property
+    def sizes(self) -> list[int]:
+        """The batch sizes, each of one rank or of all ranks."""
+        batches = self.batch_sizes
+        return batches.sizes if isinstance(batches, GlobalBatches) else batches
 
-AnySuite = Suite | CollectivesSuite | ScriptSuite
+
+Suite = TrainingSuite | ScriptSuite | CollectivesSuite
+# The field that only suites of a subject have: by default a suite trains a workload.
+SUBJECTS: dict[str, type[Suite]] = {
+    "workload": TrainingSuite,
+    "collectives": CollectivesSuite,
+    "script": ScriptSuite,
+}
+
+
+def takes_batch_size(suite: Suite) -> bool:
+    """Return whether a batch size changes the cases: a collective has none, a script may ask."""
+    if isinstance(suite, ScriptSuite):
+        texts = [*suite.args, *suite.env.values()]
+        return any("batch_size" in sizes_in(text) for text in texts)
+    return isinstance(suite, TrainingSuite)

@@ -33,8 +33,7 @@ class TargetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Targets of one or several figures, and the cases and accelerators that they are for."""
 
     efficiency: Annotated[
-        str | None,
-        Meta(description='Throughput of N ranks ÷ (N × that of one), as in ">= 0.85".'),
+        str | None, Meta(description='Throughput of N ranks ÷ (N × that of one), as in ">= 0.85".')
     ] = None
     exposed_communication: Annotated[
         str | None,
@@ -51,8 +50,7 @@ class TargetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str | None, Meta(description='The typical (median) step, as in "<= 120 ms".')
     ] = None
     mfu: Annotated[
-        str | None,
-        Meta(description='Model FLOPs utilisation, as in ">= 0.35". Tier gpu only.'),
+        str | None, Meta(description='Model FLOPs utilisation, as in ">= 0.35". Tier gpu only.')
     ] = None
     peak_memory: Annotated[
         str | None, Meta(description='Largest memory of a rank, as in "<= 14 GB".')
@@ -64,7 +62,7 @@ class TargetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _Patterns | None,
         Meta(
             description='Patterns of the accelerator\'s key, as in "v100*": the name of its'
-            " baseline file without .json. Absent: any accelerator.",
+            " baseline file without .json. Absent: any accelerator."
         ),
     ] = None
     world_sizes: Annotated[_Sizes | None, Meta(description="Numbers of ranks. Absent: all.")] = None

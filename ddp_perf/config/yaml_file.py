@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
+from msgspec.structs import FieldInfo
 
 from ddp_perf.core.subject import BY_OPTIMIZER
 from ddp_perf.core.target import TARGET_SPECS
@@ -71,15 +72,11 @@ def _parsed(path: Path, parse: Callable[..., Any]) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {_one_line(error)}") from None
+        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot be read: {error}") from None
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
 
 
 def line_of_key(path: Path, keys: Sequence[str]) -> int | None:
@@ -135,13 +132,14 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if unknown:
-        message = f"unknown field{nearest_or_all(unknown[1], _field_names(schema, field))}"
+        known = [other.encode_name for kind in _types_at(schema, field) for other in _fields(kind)]
+        message = f"unknown field{nearest_or_all(unknown[1], known)}"
         field = f"{field}.{unknown[1]}" if field else unknown[1]
     elif missing:
         message = "required, but missing"
         field = f"{field}.{missing[1]}" if field else missing[1]
     elif message.startswith(("Invalid enum value", "Invalid value")):
-        choices = [str(choice) for choice in _choices(schema, field)]
+        choices = _choices(schema, field)
         given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
         message = (
             f"{given!r} is not one of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
@@ -158,13 +156,13 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
     elif field.startswith("args["):
         message = _quoted(data["args"][int(field[len("args[") : -1])])
-    message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)
+    message = re.sub(
+        r"`([a-z |]+)`",
+        lambda types: " or ".join(TYPE_NAMES.get(name, name) for name in types[1].split(" | ")),
+        message,
+    )
     full = ".".join(part for part in (prefix, field) if part) or "the file"
     return f"{full}: {message[0].lower()}{message[1:]}"
-
-
-def _in_words(types: str) -> str:
-    return " or ".join(TYPE_NAMES.get(name, name) for name in types.split(" | "))
 
 
 def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
@@ -189,37 +187,29 @@ def _without_index(path: str) -> str:
     return re.sub(r"\[.*?\]", "", path)
 
 
-def _structs_at(schema: Any, path: str) -> list[Any]:
-    """Return the struct types at a dotted path: several if the field is a union of structs."""
+def _types_at(schema: Any, path: str) -> list[Any]:
+    """Return the types at a dotted path: several if the field is a union; of a list its items'."""
     found = [schema]
     for part in filter(None, _without_index(path).split(".")):
-        fields = [field for struct in found for field in msgspec.structs.fields(struct)]
-        found = [
-            s for field in fields if field.encode_name == part for s in _structs_in(field.type)
-        ]
+        fields = [field for kind in found for field in _fields(kind) if field.encode_name == part]
+        found = [member for field in fields for member in _members(field.type)]
     return found
 
 
-def _structs_in(kind: Any) -> list[Any]:
-    """Return the struct types within Annotated, lists and unions."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return [kind]
-    return [struct for argument in get_args(kind) for struct in _structs_in(argument)]
+def _fields(kind: Any) -> Sequence[FieldInfo]:
+    return msgspec.structs.fields(kind) if hasattr(kind, "__struct_fields__") else ()
 
 
-def _field_names(schema: Any, path: str) -> list[str]:
-    structs = _structs_at(schema, path)
-    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
+def _members(kind: Any) -> list[Any]:
+    """Return the types within Annotated, lists and unions; a Literal as it is."""
+    inner = () if get_origin(kind) is Literal else get_args(kind)
+    return [member for each in inner for member in _members(each)] or [kind]
 
 
-def _choices(schema: Any, path: str) -> tuple[Any, ...]:
+def _choices(schema: Any, path: str) -> list[str]:
     """Return the allowed values of a field: those of a Literal, or the tags of a union."""
-    parent, _, name = _without_index(path).rpartition(".")
-    structs = _structs_at(schema, parent)
-    fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}
-    if name not in fields:
-        return tuple(struct.__struct_config__.tag for struct in structs)
-    kind = fields[name]
-    while get_origin(kind) is not Literal and get_args(kind):
-        kind = get_args(kind)[0]
-    return get_args(kind)
+    values = [choice for kind in _types_at(schema, path) for choice in get_args(kind)]
+    parents = _types_at(schema, path.rpartition(".")[0])
+    return [str(value) for value in dict.fromkeys(values)] or [
+        kind.__struct_config__.tag for kind in parents if hasattr(kind, "__struct_config__")
+    ]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from ddp_perf.config.rules import check_constraints
+from ddp_perf.config.rules import check_options
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher
@@ -100,7 +100,7 @@ def make_training_case(
         "start_deadline_s": 300,  # torch.compile on a busy core
         **suite,
     }
-    check_constraints(make_suite(**fields))
+    check_options(make_suite(**fields))
     (case,) = make_cases(ranks_per_node=ranks_per_node, **fields)
     return case
 

@@ -19,12 +19,12 @@ _DRIVER = """
 import sys
 import msgspec
 from ddp_perf.config.cases import Variant, cases_of
-from ddp_perf.config.suite import Suite
+from ddp_perf.config.suite import TrainingSuite
 from ddp_perf.launch.engines.machine import UserCommand
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.core.launch import LaunchRequest
 
-suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
+suite = TrainingSuite(suite="orphans", tier="cpu", workload="lingering:build",
               model={"state": sys.argv[1], "pids": sys.argv[2]},
               world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1,
               step_deadline_s=float(sys.argv[4]))

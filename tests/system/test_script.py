@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ddp_perf.config.suite import ScriptSuite, script_cases
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.system.host.processes import state_of
 
@@ -42,7 +43,7 @@ def request_of(directory, *, ranks=2, **suite):
     fields: dict[str, Any] = {"suite": "s", "tier": "cpu", "script": "train.py", "batch_sizes": [4]}
     fields |= {"world_sizes": [ranks], "steps": 8, "warmup": 2}
     fields |= {"start_deadline_s": 60, "step_deadline_s": 30}
-    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), "", None)
+    (case,) = cases_of(Variant(suite=msgspec.convert({**fields, **suite}, ScriptSuite)))
     return LaunchRequest(case=case, round=0, import_paths=(str(directory),), probe_steps=2)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ddp_perf.config.loading import check_environment
-from ddp_perf.config.rules import find_module
+from ddp_perf.config.user_code import find_module
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.duel.sides.checkout import (

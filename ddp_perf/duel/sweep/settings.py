@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from ddp_perf.config.cases import OPTIONS, Variant, cases_of, hook_name, with_technique
-from ddp_perf.config.loading import check_environment, check_options
-from ddp_perf.config.suite import AnySuite, Suite
+from ddp_perf.config.cases import Variant, cases_of, options_of, settings_of, with_technique
+from ddp_perf.config.loading import check_environment
+from ddp_perf.config.rules import check_options
+from ddp_perf.config.suite import Suite
 from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case, Scalar
 from ddp_perf.errors import ConfigError, nearest_or_all
@@ -40,7 +41,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True):
         return {self.path[0]: {self.path[1]: value}}
 
 
-def parse_knobs(words: Sequence[str], file: Path | None, suite: AnySuite) -> list[Knob]:
+def parse_knobs(words: Sequence[str], file: Path | None, suite: Suite) -> list[Knob]:
     """Return the knobs of the command line, then those of a file. Raises ConfigError."""
     given = [_split(word) for word in words]
     if file is not None:
@@ -79,7 +80,7 @@ def _of_file(path: Path) -> list[tuple[str, list[Any]]]:
     return [(str(name), values) for name, values in content.items()]
 
 
-def _knob(name: str, values: Sequence[Any], suite: AnySuite) -> Knob:
+def _knob(name: str, values: Sequence[Any], suite: Suite) -> Knob:
     if _VARIABLE.fullmatch(name):
         path: tuple[str, ...] = ("env", name)
         if name in LOGGING_VARIABLES:
@@ -106,7 +107,7 @@ def _hook(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def _option(name: str, suite: AnySuite) -> tuple[str, ...]:
+def _option(name: str, suite: Suite) -> tuple[str, ...]:
     """Return the path of an option of the suite by its name, with or without its table."""
     known = dict(_options(suite))
     if name in known:
@@ -115,24 +116,20 @@ def _option(name: str, suite: AnySuite) -> tuple[str, ...]:
     raise ConfigError(
         f"{name}: it is neither an option of a suite that trains a workload, nor a variable, whose"
         f" name has upper-case letters{hint}"
-        if not isinstance(suite, Suite)
+        if not known
         else f"{name}: the suite has no such option{hint}"
     )
 
 
-def _options(suite: AnySuite) -> Iterable[tuple[str, tuple[str, ...]]]:
-    if not isinstance(suite, Suite):
-        return
-    names: list[str] = []
-    for table in _TABLES:
-        for field in type(getattr(suite, table)).__struct_fields__:
-            names.append(field)
-            yield f"{table}.{field}", (table, field)
-    for table in _TABLES:
-        for field in type(getattr(suite, table)).__struct_fields__:
-            if names.count(field) == 1:
-                yield field, (table, field)
-    for option in OPTIONS:
+def _options(suite: Suite) -> Iterable[tuple[str, tuple[str, ...]]]:
+    tables = [name for name in options_of(suite) if name in _TABLES]
+    fields = [
+        (table, name) for table in tables for name in type(getattr(suite, table)).__struct_fields__
+    ]
+    yield from ((f"{table}.{name}", (table, name)) for table, name in fields)
+    names = [name for _, name in fields]
+    yield from ((name, (table, name)) for table, name in fields if names.count(name) == 1)
+    for option in options_of(suite):
         if option not in (*_TABLES, "env"):
             yield option, (option,)
 
@@ -178,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_settings(
-    suite: AnySuite, base: Case, knobs: Sequence[Knob], obstacle: Callable[[Case], str | None]
+    suite: Suite, base: Case, knobs: Sequence[Knob], obstacle: Callable[[Case], str | None]
 ) -> Settings:
     """Return the settings of a case of a suite.
 
@@ -198,7 +195,7 @@ def plan_settings(
             f"{count} combinations are more than {_MOST}; give fewer values, or sweep some knobs"
             " first"
         )
-    own = _narrowed(suite, base)
+    own = settings_of(suite)[base.technique]
     for knob in used:
         for value in knob.values:
             _check_value(own, knob, value)
@@ -225,28 +222,15 @@ def _unused(knob: Knob, base: Case) -> str | None:
     return None
 
 
-def _narrowed(suite: AnySuite, base: Case) -> AnySuite:
-    """Return the suite whose own setting is that of the case: with its technique, or its hook."""
-    if not isinstance(suite, Suite):
-        return suite
-    plain = msgspec.structs.replace(suite, techniques={})
-    if base.technique in suite.techniques:
-        return with_technique(suite, base.technique, suite.techniques[base.technique])
-    hooks = [hook for hook in suite.comm_hooks if hook_name(hook) == base.technique]
-    return msgspec.structs.replace(plain, comm_hooks=tuple(hooks or suite.comm_hooks[:1]))
-
-
-def _changed(own: AnySuite, changes: dict[str, Any]) -> AnySuite:
+def _changed(own: Suite, changes: dict[str, Any]) -> Suite:
     """Return the suite with the changes, whose types are checked. Raises ConfigError."""
-    if not isinstance(own, Suite):
-        return msgspec.structs.replace(own, env={**own.env, **changes["env"]})
     try:
         return with_technique(own, _NAME, changes)
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix(f"techniques.{_NAME}.")) from None
 
 
-def _check_value(own: AnySuite, knob: Knob, value: Any) -> None:
+def _check_value(own: Suite, knob: Knob, value: Any) -> None:
     """Raise ConfigError for a value that the option cannot have, whatever the others are."""
     try:
         changed = _changed(own, knob.changes(value))
@@ -256,7 +240,7 @@ def _check_value(own: AnySuite, knob: Knob, value: Any) -> None:
 
 
 def _setting(
-    own: AnySuite, base: Case, knobs: Sequence[Knob], values: Sequence[Any]
+    own: Suite, base: Case, knobs: Sequence[Knob], values: Sequence[Any]
 ) -> Setting | LeftOut:
     """Return the combination as a case, or why the suite refuses it."""
     pairs = list(zip(knobs, values, strict=True))

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.builders import SCRIPTS, SUITE
+from tests.builders import COLLECTIVES, SCRIPTS, SUITE
 
 
 @pytest.fixture
 def suite_file(tmp_path):
     """``suite_file(steps=3, name="a.yaml")`` writes a suite file; ... leaves a field out."""
     return lambda name="suite.yaml", **changes: _written(tmp_path / name, {**SUITE, **changes})
+
+
+@pytest.fixture
+def collectives_suite(tmp_path):
+    """``collectives_suite(sizes=["1KiB"])`` writes a suite file of collectives."""
+    return lambda **changes: _written(tmp_path / "links.yaml", {**COLLECTIVES, **changes})
 
 
 @pytest.fixture

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import Overrides, load_cases, load_suite
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.errors import ConfigError
-
-
-def refusal(path):
-    """Return the message that the user reads, without the file's name at its beginning."""
-    with pytest.raises(ConfigError) as caught:
-        load_suite(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: ")
+from tests.unit.config.refusals import refusal
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
-from ddp_perf.config.loading import Overrides, load_cases, load_suite
+from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError
-from tests.builders import COLLECTIVES, make_collectives
-
-
-@pytest.fixture
-def file(tmp_path):
-    """``file(sizes=["1KiB"])`` writes a suite of collectives; ... leaves a field out."""
-
-    def write(name="links.yaml", **changes):
-        fields = {**COLLECTIVES, **changes}
-        path = tmp_path / name
-        path.write_text(yaml.safe_dump({k: v for k, v in fields.items() if v is not ...}))
-        return path
-
-    return write
+from tests.builders import make_collectives
+from tests.unit.config.refusals import refusal
 
 
 def test_collective_cases_are_named_by_kind_world_size_and_payload():
@@ -61,27 +48,23 @@ def test_collectives_gate_only_times():
         ({"warmup": 12}, "warmup: 12 warm-ups leave nothing to measure of 12 steps"),
     ],
 )
-def test_impossible_collectives_are_refused_with_their_field(file, change, said):
-    path = file(**change)
-
-    with pytest.raises(ConfigError) as caught:
-        load_suite(path)
-
-    assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
+def test_impossible_collectives_are_refused_with_their_field(collectives_suite, change, said):
+    assert said in refusal(collectives_suite(**change))
 
 
-def test_overrides_leave_out_one_rank_for_collectives(file):
-    cases = load_cases([file(sizes=["1KiB"])], Overrides(world_sizes=(1, 4), steps=30))
+def test_overrides_leave_out_one_rank_for_collectives(collectives_suite):
+    cases = load_cases([collectives_suite(sizes=["1KiB"])], Overrides(world_sizes=(1, 4), steps=30))
 
     assert [case.id for case in cases] == ["all_reduce-ws4-1KiB", "broadcast-ws4-1KiB"]
     assert {case.schedule.steps for case in cases} == {30}
 
 
-def test_swept_environments_are_cases_of_their_own(file):
+def test_swept_environments_are_cases_of_their_own(collectives_suite):
     env = (("NCCL_ALGO", "Ring"), ("NCCL_ALGO", "Tree"))
 
-    cases = load_cases([file(sizes=["1KiB"], collectives=["all_reduce"])], Overrides(env=env))
+    cases = load_cases(
+        [collectives_suite(sizes=["1KiB"], collectives=["all_reduce"])], Overrides(env=env)
+    )
 
     assert [case.id for case in cases] == [
         "all_reduce-ws2-1KiB-NCCL_ALGO=Ring",
@@ -89,22 +72,21 @@ def test_swept_environments_are_cases_of_their_own(file):
     ]
 
 
-def test_world_size_1_leaves_no_collective(file):
-    assert load_cases([file()], Overrides(world_sizes=(1,))) == []
+def test_world_size_1_leaves_no_collective(collectives_suite):
+    assert load_cases([collectives_suite()], Overrides(world_sizes=(1,))) == []
 
 
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (Overrides(batch_sizes=(8,)), "--ddp-batch-sizes: no selected suite trains"),
-        (Overrides(world_sizes=(3,)), "changed by the command line: sizes: 1KiB"),
-        (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
+        ({"world_sizes": (3,)}, ", changed by the command line: sizes: 1KiB"),
+        ({"steps": 2}, "--ddp-steps counts the warm-ups too"),
     ],
 )
-def test_overrides_that_do_not_apply_to_collectives_are_refused(file, overrides, said):
-    path = file()
+def test_overrides_that_do_not_apply_to_collectives_are_refused(collectives_suite, overrides, said):
+    assert said in refusal(collectives_suite(), **overrides)
 
-    with pytest.raises(ConfigError) as caught:
-        load_cases([path], overrides)
 
-    assert said in str(caught.value)
+def test_a_batch_size_is_refused_if_no_suite_trains(collectives_suite):
+    with pytest.raises(ConfigError, match="--ddp-batch-sizes: no selected suite trains"):
+        load_cases([collectives_suite()], Overrides(batch_sizes=(8,)))

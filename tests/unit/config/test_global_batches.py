@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import Overrides, load_cases, load_suite
-from ddp_perf.errors import ConfigError
+from ddp_perf.config.loading import Overrides, load_cases
 from tests.builders import make_cases
+from tests.unit.config.refusals import refusal
 
 STRONG = {"world_sizes": [1, 2, 4], "batch_sizes": {"global": [32]}}
 
@@ -83,12 +83,7 @@ def test_the_fingerprint_has_a_global_batch_only_if_one_is_shared():
     ],
 )
 def test_a_batch_that_cannot_be_shared_is_refused_with_the_remedy(suite_file, changes, message):
-    path = suite_file(**{**STRONG, **changes})
-
-    with pytest.raises(ConfigError) as caught:
-        load_suite(path)
-
-    assert str(caught.value).startswith(f"{path}: {message}")
+    assert refusal(suite_file(**{**STRONG, **changes})).startswith(message)
 
 
 def test_a_batch_of_the_command_line_is_of_the_kind_of_the_suite(suite_file):
@@ -102,9 +97,6 @@ def test_a_batch_of_the_command_line_is_of_the_kind_of_the_suite(suite_file):
 
 
 def test_world_sizes_of_the_command_line_that_do_not_divide_it_are_refused(suite_file):
-    path = suite_file(**STRONG)
+    message = refusal(suite_file(**STRONG), world_sizes=(1, 3))
 
-    with pytest.raises(
-        ConfigError, match=r"changed by the command line: batch_sizes\.global: 3 ranks"
-    ):
-        load_cases([path], Overrides(world_sizes=(1, 3)))
+    assert message.startswith(", changed by the command line: batch_sizes.global: 3 ranks")

@@ -14,21 +14,20 @@ from ddp_perf.config.suite import (
     CollectivesSuite,
     CollectiveTolerances,
     ScriptSuite,
-    ScriptTolerances,
-    Suite,
+    TrainingSuite,
 )
-from ddp_perf.core.case import Tolerances
+from ddp_perf.core.case import StepTolerances, Tolerances
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
 from ddp_perf.core.subject import MODELS, DataOptions
 from tests.builders import COLLECTIVES, SCRIPTS, SUITE
 
 HOOKS = get_args(AnyCommHook)
 TYPES = {
-    "Suite": Suite,
+    "TrainingSuite": TrainingSuite,
     "CollectivesSuite": CollectivesSuite,
     "CollectiveTolerances": CollectiveTolerances,
     "ScriptSuite": ScriptSuite,
-    "ScriptTolerances": ScriptTolerances,
+    "StepTolerances": StepTolerances,
     "DdpOptions": DdpOptions,
     "FsdpOptions": FsdpOptions,
     "DataOptions": DataOptions,
@@ -67,7 +66,7 @@ def test_every_hook_and_its_arguments_are_documented(hook):
 def test_fields_without_a_default_are_required():
     common = {"suite", "tier", "world_sizes"}
 
-    assert set(definition("Suite")["required"]) == common | {"workload", "batch_sizes"}
+    assert set(definition("TrainingSuite")["required"]) == common | {"workload", "batch_sizes"}
     assert set(definition("CollectivesSuite")["required"]) == common | {"collectives", "sizes"}
     assert set(definition("ScriptSuite")["required"]) == common | {"script", "batch_sizes"}
 
@@ -109,7 +108,7 @@ def test_a_file_with_a_script_is_validated_as_such_and_any_other_one_trains_a_wo
     assert suite_schema()["else"] == {
         "if": {"required": ["script"]},
         "then": {"$ref": "#/$defs/ScriptSuite"},
-        "else": {"$ref": "#/$defs/Suite"},
+        "else": {"$ref": "#/$defs/TrainingSuite"},
     }
 
 
@@ -124,7 +123,7 @@ def test_every_reference_has_a_definition():
 def test_each_built_in_workload_has_its_model_arguments():
     rules = {
         rule["if"]["properties"]["workload"]["const"]: rule["then"]["properties"]["model"]["$ref"]
-        for rule in definition("Suite")["allOf"]
+        for rule in definition("TrainingSuite")["allOf"]
     }
 
     assert rules["mlp"] == "#/$defs/MlpModel"

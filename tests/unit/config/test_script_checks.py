@@ -7,18 +7,7 @@ import sys
 import pytest
 
 from ddp_perf.config.loading import load_suite
-from ddp_perf.errors import ConfigError
-
-
-def refusal(path, import_paths=()):
-    """Return the message that the user reads, without the file's name at its beginning."""
-    with pytest.raises(ConfigError) as caught:
-        load_suite(path, import_paths)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: ")
-
+from tests.unit.config.refusals import refusal
 
 # ---- the fields ----
 

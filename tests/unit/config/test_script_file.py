@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.config.loading import checked_script_suite, load_suite
+from ddp_perf.config.cases import script_run
+from ddp_perf.config.loading import checked_suite, load_suite
 from ddp_perf.config.script_file import (
     find_samples,
     free_name,
     suite_of_script,
     suite_text,
 )
-from ddp_perf.config.suite import script_run
 from ddp_perf.errors import ConfigError
 
 FIELDS = {
@@ -110,7 +110,7 @@ def test_a_script_gets_braces_as_they_were_given(directory):
     given = ["--name", "run-{epoch}", '{"a": 1}', "{world_size}", "{}", "{{x}}"]
     args = find_samples(given, None).args
 
-    suite = checked_script_suite({**FIELDS, "args": [*args]}, [str(directory)])
+    suite = checked_suite({**FIELDS, "args": [*args]}, [str(directory)])
 
     run = script_run(suite, world_size=2, batch_size=64)
     assert run.args == ("--name", "run-{epoch}", '{"a": 1}', "2", "{}", "{x}")
@@ -127,7 +127,7 @@ def test_the_suite_of_a_script_is_found_beside_broken_and_other_ones(tmp_path):
 
 
 def test_the_text_has_what_a_reader_checks_and_what_differs_from_a_default(directory):
-    suite = checked_script_suite({**FIELDS, "env": {"A": "1"}, "steps": 20}, [str(directory)])
+    suite = checked_suite({**FIELDS, "env": {"A": "1"}, "steps": 20}, [str(directory)])
 
     assert suite_text(suite).splitlines() == [
         "suite: train",
@@ -151,7 +151,7 @@ def test_the_text_has_what_a_reader_checks_and_what_differs_from_a_default(direc
     ],
 )
 def test_the_written_file_is_read_as_the_same_suite(directory, args):
-    suite = checked_script_suite({**FIELDS, "args": args, "scratch": False}, [str(directory)])
+    suite = checked_suite({**FIELDS, "args": args, "scratch": False}, [str(directory)])
     (directory / "suite.yaml").write_text(suite_text(suite), encoding="utf-8")
 
     assert load_suite(directory / "suite.yaml", [str(directory)]) == suite
@@ -168,4 +168,4 @@ def test_the_written_file_is_read_as_the_same_suite(directory, args):
 )
 def test_fields_are_checked_as_those_of_a_file(directory, changes, message):
     with pytest.raises(ConfigError, match=message):
-        checked_script_suite({**FIELDS, **changes}, [str(directory)])
+        checked_suite({**FIELDS, **changes}, [str(directory)])

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import msgspec
 import torch.distributed as dist
 
-from ddp_perf.config.suite import ScriptSuite, script_cases
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.case import Case
 from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script.steps import ScriptSteps
@@ -24,7 +25,7 @@ def make_script_case(**suite: Any) -> Case:
     """Return the case of train.py on one rank."""
     fields: dict[str, Any] = {"suite": "s", "tier": "cpu", "script": "train.py"}
     fields |= {"world_sizes": [1], "batch_sizes": [4], "steps": 8, "warmup": 2, "args": []}
-    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), "", None)
+    (case,) = cases_of(Variant(suite=msgspec.convert({**fields, **suite}, ScriptSuite)))
     return case
 
 
