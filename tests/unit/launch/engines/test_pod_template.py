@@ -1,4 +1,4 @@
-"""A pod template that cannot run a launch is refused before anything is created."""
+"""A pod template in which ranks cannot run is refused before anything is created."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.launch.nodes.kubernetes.pods import namespace_of, read_pod_template
+from ddp_perf.launch.engines.pods import namespace_of, read_pod_template
 
 EXAMPLE = Path("ci/templates/kubernetes/pod.yaml")
 
@@ -43,7 +43,7 @@ def test_a_template_may_leave_the_namespace_to_kubectl():
         (
             "{kind: PodTemplate, template: {spec: {containers:"
             " [{name: rank, image: a, command: [x]}]}}}",
-            "the container 'rank' has 'command', which each launch sets; remove it",
+            "the container 'rank' has 'command', which ddp_perf sets; remove it",
         ),
     ],
 )

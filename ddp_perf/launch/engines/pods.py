@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,15 @@ import msgspec
 import yaml
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.launch.nodes.engine import ENDPOINT_VARIABLE
 
-# The pod template: what a user states of the cluster, in one file, before the first launch.
+# The pod template: what a user states of the cluster, in one file.
 
 
-CONTAINER = "rank"  # the container of the template that runs the ranks of its node
+CONTAINER = "rank"  # the container of the template in which ranks run
 
 
 def read_pod_template(path: Path) -> dict[str, Any]:
-    """Return the PodTemplate in a YAML file. Raises ConfigError if it cannot run a launch."""
+    """Return the PodTemplate in a YAML file. Raises ConfigError if ranks cannot run in it."""
     try:
         manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -44,8 +42,7 @@ def read_pod_template(path: Path) -> dict[str, Any]:
     for owned in ("command", "args"):
         if owned in ranks[0]:
             raise ConfigError(
-                f"{path}: the container {CONTAINER!r} has {owned!r}, which each launch sets; remove"
-                " it"
+                f"{path}: the container {CONTAINER!r} has {owned!r}, which ddp_perf sets; remove it"
             )
     return manifest
 
@@ -57,9 +54,10 @@ def namespace_of(template: dict[str, Any]) -> str | None:
     return namespace
 
 
-# The state of a pod, and what it means for its node: it started, it ended, or why it cannot.
+# The state of a pod, and what it means for its node: it started, it failed, or why it cannot start.
 
 
+DELETED = "its pod was deleted"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _CANNOT_START = (  # reasons for which a container waits, and that seldom pass by themselves
     "ErrImagePull",
@@ -130,36 +128,30 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod of a launch, as the cluster sees it."""
+    """A pod of a Job, as the cluster sees it."""
 
     metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
     def index(self) -> int:
-        """The number of its node in the launch."""
+        """The number of the pod in its Job."""
         return int(self.metadata.annotations[_INDEX])
 
     @property
     def node(self) -> str:
         """The name of its node, or its own before it has one."""
-        return self.spec.node_name or self.metadata.name
-
-    @property
-    def deleted(self) -> bool:
-        return self.metadata.deletion_timestamp is not None
+        return self.spec.node_name or self.name
 
     @property
     def started(self) -> bool:
-        """True if its ranks' container runs or has run."""
-        state = self._state()
-        return state.running is not None or state.terminated is not None or self.ended
-
-    @property
-    def ended(self) -> bool:
-        finished = self.status.phase in ("Succeeded", "Failed")
-        return finished or self._state().terminated is not None
+        """True if its ranks' container runs."""
+        return self._state().running is not None
 
     def obstacle(self) -> str | None:
         """Return why a container of it cannot start. None: nothing is in its way so far."""
@@ -176,25 +168,22 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return None if refused is None else refused.message or refused.reason
 
     def failure(self) -> str | None:
-        """Return how it failed. None: it has not."""
-        if (disruption := self.disruption()) is not None:
-            return disruption
-        terminated = self._state().terminated
-        if terminated is not None:
-            return None if terminated.exit_code == 0 else f"exit code {terminated.exit_code}"
-        if self.status.phase == "Failed":
-            return "the pod failed"
-        return "the node does not answer" if self._unanswered() else None
-
-    def disruption(self) -> str | None:
-        """Return why the kernel, its node or the control plane ended it. None: they did not."""
+        """Return how it failed, or was ended. None: it was not."""
         terminated = self._state().terminated
         if terminated is not None and terminated.reason == "OOMKilled":
             return "the kernel ended it, because it exceeded its memory limit (OOMKilled)"
         if self.status.phase == "Failed" and self.status.reason:  # Evicted, Terminated
             return _stated(self.status.reason, self.status.message)
-        disrupted = self.status.condition("DisruptionTarget", "True")
-        return None if disrupted is None else _stated(disrupted.reason, disrupted.message)
+        if (disrupted := self.status.condition("DisruptionTarget", "True")) is not None:
+            return _stated(disrupted.reason, disrupted.message)
+        if self.metadata.deletion_timestamp is not None:
+            return DELETED
+        if terminated is not None:
+            code = f"its container ended with exit code {terminated.exit_code}"
+            return _stated(code, terminated.message)
+        if self.status.phase == "Failed":
+            return "the pod failed"
+        return "the node does not answer" if self._unanswered() else None
 
     def _unanswered(self) -> bool:
         """Return True if the control plane has lost the node.
@@ -225,44 +214,55 @@ def _stated(reason: str, message: str) -> str:
     return f"{reason}: {' '.join(message.split())}" if message else reason
 
 
-# The manifests of a launch: an indexed Job with one pod for each node, and the name of pod 0.
+# The manifests: an indexed Job with one pod for each node, and the Service that names its pods.
 
 
-LAUNCH_LABEL = "ddp-perf/launch"  # of the Job, its pods and its Service
+JOB_LABEL = "ddp-perf/job"  # of the Job, its pods and its Service
 HOST_LABEL = "kubernetes.io/hostname"
+PORT = 29400  # at which ranks meet, in the pod of the first node
 
+# Each pod ends by itself: when the driver that holds it has ended, or if none has come. The
+# deadline is for a connection whose end the cluster does not see. A session may take hours, seldom
+# a day; a longer one loses a launch, and goes on with another Job.
+_DEADLINE_S = 24 * 3600
+_UNCLAIMED_S = 900  # more than a driver waits for the other pods
 _KEPT_S = 600  # a Job that nobody has deleted, since its driver was killed, is then removed
 _SHM = "/dev/shm"
-_PORT = 29400  # torchrun's own for a rendezvous
+
+# It ends with its standard input, and all in its container with it. Its first line must come in
+# time. A kubelet closes a connection on which nothing is sent, so it sends a line each minute.
+HOLDER = """
+import os, select, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container ignores it
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it inherits orphans
+if select.select([0], [], [], float(sys.argv[1]))[0]:
+    while not select.select([0], [], [], 60)[0] or os.read(0, 4096):
+        print(flush=True)
+"""
 
 
 def render_job(
-    name: str,
-    template: dict[str, Any],
-    command: Sequence[str],
-    *,
-    nodes: int,
-    among: Sequence[str],
-    limit_s: float,
+    name: str, template: dict[str, Any], *, nodes: int, among: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the Job: ``command`` once on each of so many nodes.
+    """Return the Job that holds so many nodes, with one pod on each.
 
-    The pods run on nodes of ``among``, given by name; empty: wherever the template allows. The
-    cluster ends them after ``limit_s`` seconds, whether or not the driver still exists.
+    The pods run on nodes of ``among``, given by name; empty: wherever the template allows.
     """
     pod = copy.deepcopy(template["template"])
     stated = pod.get("metadata") or {}
     labels = {
         **(stated.get("labels") or {}),
         "app.kubernetes.io/managed-by": "ddp-perf",
-        LAUNCH_LABEL: name,
+        JOB_LABEL: name,
     }
     pod["metadata"] = {**stated, "labels": labels}
     spec = pod["spec"]
     spec["restartPolicy"] = "Never"
     spec["subdomain"] = name  # with the Service of this name: pod 0 has the name NAME-0.NAME
-    _run(spec, command, name)
-    _share_memory(spec)
+    [container] = [each for each in spec["containers"] if each["name"] == CONTAINER]
+    container["command"] = ["python", "-c", HOLDER, str(_UNCLAIMED_S)]
+    container |= {"stdin": True, "stdinOnce": True, "tty": False}  # closed with the connection
+    _share_memory(spec, container)
     _spread(spec, name)
     _stay(spec, among)
     return {
@@ -274,7 +274,7 @@ def render_job(
             "completions": nodes,
             "parallelism": nodes,
             "backoffLimitPerIndex": 0,  # no pod is started again, and none ends the others
-            "activeDeadlineSeconds": math.ceil(limit_s),
+            "activeDeadlineSeconds": _DEADLINE_S,
             "ttlSecondsAfterFinished": _KEPT_S,
             "template": pod,
         },
@@ -288,7 +288,7 @@ def render_service(name: str, job_uid: str) -> dict[str, Any]:
         "kind": "Service",
         "metadata": {
             "name": name,
-            "labels": {"app.kubernetes.io/managed-by": "ddp-perf", LAUNCH_LABEL: name},
+            "labels": {"app.kubernetes.io/managed-by": "ddp-perf", JOB_LABEL: name},
             "ownerReferences": [
                 {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job_uid}
             ],
@@ -296,25 +296,16 @@ def render_service(name: str, job_uid: str) -> dict[str, Any]:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,  # ranks look for pod 0 while it starts
-            "selector": {LAUNCH_LABEL: name},
+            "selector": {JOB_LABEL: name},
         },
     }
 
 
-def _run(spec: dict[str, Any], command: Sequence[str], name: str) -> None:
-    """Set the command, and the rendezvous in pod 0."""
-    [container] = [each for each in spec["containers"] if each["name"] == CONTAINER]
-    container["command"] = list(command)
-    endpoint = {"name": ENDPOINT_VARIABLE, "value": f"{name}-0.{name}:{_PORT}"}
-    container["env"] = [*(container.get("env") or []), endpoint]
-
-
-def _share_memory(spec: dict[str, Any]) -> None:
+def _share_memory(spec: dict[str, Any], container: dict[str, Any]) -> None:
     """Give the ranks a /dev/shm as large as their memory, unless the template does.
 
     That of a container is 64 MiB by default: too little for NCCL and for loaders of batches.
     """
-    [container] = [each for each in spec["containers"] if each["name"] == CONTAINER]
     mounts = container.get("volumeMounts") or []
     if any(mount.get("mountPath") == _SHM for mount in mounts):
         return
@@ -324,11 +315,11 @@ def _share_memory(spec: dict[str, Any]) -> None:
 
 
 def _spread(spec: dict[str, Any], name: str) -> None:
-    """Put each pod of the launch on a host of its own."""
+    """Put each pod of the Job on a host of its own."""
     affinity = spec["affinity"] = dict(spec.get("affinity") or {})
     apart = affinity["podAntiAffinity"] = dict(affinity.get("podAntiAffinity") or {})
     key = "requiredDuringSchedulingIgnoredDuringExecution"
-    own = {"labelSelector": {"matchLabels": {LAUNCH_LABEL: name}}, "topologyKey": HOST_LABEL}
+    own = {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": HOST_LABEL}
     apart[key] = [*(apart.get(key) or []), own]
 
 

@@ -1,4 +1,4 @@
-"""The manifests of a launch: valid, and with what the template states."""
+"""The manifests of a session: valid, and with what the template states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddp_perf.launch.nodes.kubernetes.pods import render_job, render_service
+from ddp_perf.launch.engines.pods import HOLDER, render_job, render_service
 from tests.kubernetes_schema import problems
 
 EXAMPLE = Path("ci/templates/kubernetes/pod.yaml")
@@ -18,10 +18,8 @@ BARE: dict[str, Any] = {
 }
 
 
-def job(template=BARE, *, nodes=2, among=(), limit_s=90.2):
-    return render_job(
-        "ddp-perf-1-0", template, ["python", "-m", "x"], nodes=nodes, among=among, limit_s=limit_s
-    )
+def job(template=BARE, *, nodes=2, among=()):
+    return render_job("ddp-perf-1-0", template, nodes=nodes, among=among)
 
 
 def pod_of(manifest):
@@ -40,7 +38,7 @@ def test_every_manifest_is_valid(template, among):
     assert problems(render_service("ddp-perf-1-0", "1234")) == []
 
 
-def test_the_job_starts_each_node_once():
+def test_the_job_starts_each_pod_once():
     spec = job(nodes=4)["spec"]
 
     del spec["template"]
@@ -49,12 +47,12 @@ def test_the_job_starts_each_node_once():
         "completions": 4,
         "parallelism": 4,
         "backoffLimitPerIndex": 0,
-        "activeDeadlineSeconds": 91,
+        "activeDeadlineSeconds": 86400,
         "ttlSecondsAfterFinished": 600,
     }
 
 
-def test_the_network_policy_lets_the_pods_of_launches_reach_each_other_alone():
+def test_the_network_policy_lets_the_pods_of_sessions_reach_each_other_alone():
     policy = yaml.safe_load(EXAMPLE.with_name("network_policy.yaml").read_text(encoding="utf-8"))
     template = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     labels = job(template)["spec"]["template"]["metadata"]["labels"]
@@ -69,14 +67,11 @@ def test_the_network_policy_lets_the_pods_of_launches_reach_each_other_alone():
         assert "ddp-perf" in selector["matchLabels"].values()
 
 
-def test_pods_find_pod_0_by_its_name():
+def test_the_service_names_the_pods():
     manifest, service = job(), render_service("ddp-perf-1-0", "1234")
 
-    [endpoint] = rank_of(manifest)["env"]
-    host, _, domain = endpoint["value"].partition(":")[0].partition(".")
     labels = manifest["spec"]["template"]["metadata"]["labels"]
-    assert host == f"{manifest['metadata']['name']}-0"
-    assert domain == pod_of(manifest)["subdomain"] == service["metadata"]["name"]
+    assert pod_of(manifest)["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
@@ -93,7 +88,7 @@ def test_each_pod_has_a_host_of_its_own():
     assert term["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_rank_container_gets_the_command_and_keeps_the_rest():
+def test_the_rank_container_gets_the_holder_and_keeps_the_rest():
     template = copy.deepcopy(BARE)
     template["template"]["spec"]["containers"] = [
         {"name": "sidecar", "image": "proxy:1"},
@@ -106,11 +101,11 @@ def test_the_rank_container_gets_the_command_and_keeps_the_rest():
     assert rank_of(manifest) == {
         "name": "rank",
         "image": "train:1",
-        "env": [
-            {"name": "NCCL_IB_HCA", "value": "mlx5"},
-            {"name": "DDP_PERF_RDZV_ENDPOINT", "value": "ddp-perf-1-0-0.ddp-perf-1-0:29400"},
-        ],
-        "command": ["python", "-m", "x"],
+        "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}],
+        "command": ["python", "-c", HOLDER, "900"],
+        "stdin": True,
+        "stdinOnce": True,
+        "tty": False,
         "volumeMounts": [{"name": "ddp-perf-shm", "mountPath": "/dev/shm"}],
     }
     assert pod_of(manifest)["volumes"] == [

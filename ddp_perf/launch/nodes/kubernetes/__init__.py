@@ -1,1 +1,0 @@
-"""Launches as Jobs of Kubernetes, through kubectl."""
