@@ -165,7 +165,8 @@ class PlayedPod:
             "status": {"phase": "Pending", "conditions": [], "containerStatuses": []},
         }
         self.name = self.state["metadata"]["name"]
-        self.process = self.given = None
+        self.process = None
+        self.given: int | None = None
         if message := self.fault.get("unschedulable"):
             del self.state["spec"]["nodeName"]
             self.condition("PodScheduled", "False", "Unschedulable", message)

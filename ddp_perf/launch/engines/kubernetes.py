@@ -207,7 +207,7 @@ class KubernetesEngine:
     @property
     def nodes(self) -> tuple[str, ...]:
         if not self._nodes:
-            self._pods = self._hold(self._count)
+            self._pods = self._hold()
             self._nodes = tuple(self._pods)
         return self._nodes
 
@@ -225,7 +225,9 @@ class KubernetesEngine:
         )
 
     def endpoint(self, node: str) -> str:
-        return f"{self._held(node).host}:{PORT}"
+        with contextlib.suppress(LaunchError):  # `transport` raises it
+            self._held(node)
+        return f"{self._pods[node].host}:{PORT}"
 
     def loss(self, node: str) -> str | None:
         pod = self._pods[node]
@@ -243,7 +245,6 @@ class KubernetesEngine:
     def close(self) -> None:
         for pod in self._pods.values():
             pod.release()
-        self._pods.clear()
         while self._jobs:
             self._delete(self._jobs[-1])
 
@@ -251,28 +252,23 @@ class KubernetesEngine:
         """Return the pod on the node: another one if it was lost. Raises LaunchError."""
         if node in self._given_up:
             raise self._given_up[node]
-        pod = self._pods.get(node)
-        if pod is not None and not pod.has_ended:
-            return pod
-        if pod is not None:
-            pod.release()
-        try:
-            self._pods |= self._hold(1, among=(node,))
-        except _NotStartedError as error:  # each case would wait for it anew
-            self._given_up[node] = error
-            raise
+        if self._pods[node].has_ended:
+            self._pods[node].release()
+            try:
+                self._pods |= self._hold(node)
+            except _NotStartedError as error:  # each case would wait for it anew
+                self._given_up[node] = error
+                raise
         return self._pods[node]
 
-    def _hold(self, count: int, among: Sequence[str] = ()) -> dict[str, _HeldPod]:
-        """Return so many new pods by the name of their node, in the order of their numbers.
-
-        ``among``: the nodes on which they run; (): wherever the template allows.
-        """
+    def _hold(self, only: str | None = None) -> dict[str, _HeldPod]:
+        """Return new pods by the name of their node: of ``only`` one, or of as many as needed."""
         name = f"ddp-perf-{self._session}-{next(self._number)}"
+        count = self._count if only is None else 1
         held: dict[str, _HeldPod] = {}
         self._jobs.append(name)
         try:
-            job = render_job(name, self._template, nodes=count, among=among)
+            job = render_job(name, self._template, nodes=count, only=only)
             created = json.loads(self._kubectl.create(job))
             if self._count > 1:
                 self._kubectl.create(render_service(name, created["metadata"]["uid"]))

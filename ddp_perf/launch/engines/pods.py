@@ -242,11 +242,11 @@ if select.select([0], [], [], float(sys.argv[1]))[0]:
 
 
 def render_job(
-    name: str, template: dict[str, Any], *, nodes: int, among: Sequence[str]
+    name: str, template: dict[str, Any], *, nodes: int, only: str | None = None
 ) -> dict[str, Any]:
     """Return the Job that holds so many nodes, with one pod on each.
 
-    The pods run on nodes of ``among``, given by name; empty: wherever the template allows.
+    ``only``: the name of the one node; None: wherever the template allows.
     """
     pod = copy.deepcopy(template["template"])
     stated = pod.get("metadata") or {}
@@ -264,7 +264,8 @@ def render_job(
     container |= {"stdin": True, "stdinOnce": True, "tty": False}  # closed with the connection
     _share_memory(spec, container)
     _spread(spec, name)
-    _stay(spec, among)
+    if only is not None:
+        _stay(spec, only)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -323,22 +324,14 @@ def _spread(spec: dict[str, Any], name: str) -> None:
     apart[key] = [*(apart.get(key) or []), own]
 
 
-def _stay(spec: dict[str, Any], among: Sequence[str]) -> None:
-    """Keep the pods on the nodes of these names; each term of the template remains."""
-    if not among:
-        return
-    node_affinity = dict(spec["affinity"].get("nodeAffinity") or {})
+def _stay(spec: dict[str, Any], node: str) -> None:
+    """Keep the pod on the node of this name; each term of the template remains."""
+    affinity = spec["affinity"]["nodeAffinity"] = dict(spec["affinity"].get("nodeAffinity") or {})
     key = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = (node_affinity.get(key) or {}).get("nodeSelectorTerms") or [{}]
-    node_affinity[key] = {
-        "nodeSelectorTerms": [  # terms are alternatives, and each has at most one name
-            {**term, "matchFields": [*(term.get("matchFields") or []), _named(node)]}
-            for term in terms
-            for node in among
+    terms = (affinity.get(key) or {}).get("nodeSelectorTerms") or [{}]
+    named = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity[key] = {
+        "nodeSelectorTerms": [  # terms are alternatives
+            {**term, "matchFields": [*(term.get("matchFields") or []), named]} for term in terms
         ]
     }
-    spec["affinity"]["nodeAffinity"] = node_affinity
-
-
-def _named(node: str) -> dict[str, Any]:
-    return {"key": "metadata.name", "operator": "In", "values": [node]}

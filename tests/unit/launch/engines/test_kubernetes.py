@@ -176,6 +176,7 @@ def test_what_runs_in_a_pod_ends_with_it_and_the_next_one_is_on_the_same_node(
     assert affinity(cluster, 1) == [["node-0"]]
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_by_itself_is_no_loss_of_its_pod(engine):
     assert engine.loss(engine.nodes[0]) is None
 
@@ -204,6 +205,7 @@ def test_a_node_that_takes_no_other_pod_is_waited_for_once(engine, cluster, tmp_
         with pytest.raises(LaunchError, match=r"1 pod has no node: 1 node\(s\) were unschedulable"):
             engine.transport(second, "cpu", tmp_path)
 
+    assert engine.endpoint(second)  # the launcher asks for it first
     assert len(cluster.jobs) == 2
     assert len(cluster.left) == 1  # that of the other node
 

@@ -18,8 +18,8 @@ BARE: dict[str, Any] = {
 }
 
 
-def job(template=BARE, *, nodes=2, among=()):
-    return render_job("ddp-perf-1-0", template, nodes=nodes, among=among)
+def job(template=BARE, *, nodes=2, only=None):
+    return render_job("ddp-perf-1-0", template, nodes=nodes, only=only)
 
 
 def pod_of(manifest):
@@ -31,10 +31,10 @@ def rank_of(manifest):
     return container
 
 
-@pytest.mark.parametrize("among", [(), ("a", "b")])
+@pytest.mark.parametrize("only", [None, "a"])
 @pytest.mark.parametrize("template", [BARE, yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))])
-def test_every_manifest_is_valid(template, among):
-    assert problems(job(template, among=among)) == []
+def test_every_manifest_is_valid(template, only):
+    assert problems(job(template, only=only)) == []
     assert problems(render_service("ddp-perf-1-0", "1234")) == []
 
 
@@ -136,19 +136,18 @@ def test_labels_and_affinity_of_the_template_remain():
         "nodeAffinity": {required: {"nodeSelectorTerms": terms}}
     }
 
-    manifest = job(template, among=("a", "b"))
+    manifest = job(template, only="a")
 
     assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "perf"
     assert pod_of(manifest)["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] == [
-        {**term, "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        {**term, "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
         for term in terms
-        for node in ("a", "b")
     ]
 
 
 def test_the_template_itself_is_not_changed():
     before = copy.deepcopy(BARE)
 
-    job(among=("a",))
+    job(only="a")
 
     assert before == BARE
