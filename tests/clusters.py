@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 _KUBECTL = Path(__file__).with_name("fake_kubectl.py")
+TEMPLATE = {
+    "kind": "PodTemplate",
+    "template": {"spec": {"containers": [{"name": "rank", "image": "registry.example/train:1"}]}},
+}
 
 
 class PlayedCluster:
@@ -19,9 +23,10 @@ class PlayedCluster:
         self.fail()
         programs = directory / "programs"
         programs.mkdir()
-        kubectl = programs / "kubectl"
-        kubectl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{_KUBECTL}" "$@"\n')
-        kubectl.chmod(0o755)
+        image = {"kubectl": f'"{sys.executable}" -S "{_KUBECTL}"', "python": f'"{sys.executable}"'}
+        for name, command in image.items():
+            (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (programs / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         monkeypatch.setenv("FAKE_CLUSTER", str(self._directory))
 
@@ -33,13 +38,20 @@ class PlayedCluster:
         return (self._directory / "calls.txt").read_text().splitlines()
 
     @property
-    def launches(self) -> list[Path]:
-        return sorted(self._directory.glob("ddp-perf-*"))
+    def jobs(self) -> list[Path]:
+        """Their directories, in the order in which they were created."""
+        return sorted(self._directory.glob("ddp-perf-*"), key=lambda job: job.stat().st_ctime_ns)
 
-    def manifest(self, kind: str, launch: int = 0) -> dict:
-        return json.loads((self.launches[launch] / f"{kind}.json").read_text())
+    def manifest(self, kind: str, job: int = 0) -> dict:
+        return json.loads((self.jobs[job] / f"{kind}.json").read_text())
 
     @property
     def left(self) -> list[str]:
-        """The launches that nobody deleted."""
-        return [each.name for each in self.launches if not (each / "deleted").exists()]
+        """The Jobs that nobody deleted."""
+        return [each.name for each in self.jobs if not (each / "deleted").exists()]
+
+    @property
+    def running(self) -> list[str]:
+        """The pods whose container runs."""
+        files = self._directory.glob("ddp-perf-*/pod-*.json")
+        return sorted(str(file) for file in files if '"running"' in file.read_text())

@@ -1,6 +1,8 @@
 """Play kubectl and a cluster: pods are processes of this machine, and their states are files.
 
-Each pod of a Job runs with its command and environment on a node of its own, named ``node-0``,
+Each pod of a Job runs its command on a node of its own, and what is executed in a pod ends with it.
+Its standard input is a pipe, which is closed after the first kubectl that was attached to it has
+ended, or the end of its own input. The nodes are named ``node-0``,
 ``node-1`` … The directory in FAKE_CLUSTER holds everything, and a cluster that fails in a way of
 ``faults.json``:
 
@@ -9,9 +11,10 @@ Each pod of a Job runs with its command and environment on a node of its own, na
     unanswered: true      no request is answered
     hangs: true           no request ends
     undeleted: 2          so many deletes fail
-    cut_logs: true        a log that is followed breaks off after its first line
+    unattached: message   every attach is refused
     pods: {"1": {…}}      what happens to the pod of an index, one of
         waiting: {reason, message}     its container never starts
+        terminated: {exitCode, …}      its container has ended at once
         unschedulable: message         it gets no node
         after a file ``PATH`` exists (key: when):
             reason: "OOMKilled" | "Evicted" | "lost" | "deleted"
@@ -20,10 +23,11 @@ Each pod of a Job runs with its command and environment on a node of its own, na
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -46,15 +50,16 @@ def main() -> None:
     if FAULTS.get("unanswered"):
         fail("Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout")
     parser = argparse.ArgumentParser()
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     parser.add_argument("words", nargs="*")
     for option in (
         "namespace", "request-timeout", "filename", "output", "selector", "container",
         "field-selector", "sort-by", "wait",
     ):  # fmt: skip
         parser.add_argument(f"--{option}")
-    for flag in ("follow", "ignore-not-found"):
+    for flag in ("stdin", "quiet", "ignore-not-found"):
         parser.add_argument(f"--{flag}", action="store_true")
-    options = parser.parse_intermixed_args()
+    options = parser.parse_intermixed_args(sys.argv[1:split])
     verb, *words = options.words
     if verb == "create":
         create(json.load(sys.stdin))
@@ -62,8 +67,10 @@ def main() -> None:
         print(json.dumps({"items": list(pods(options.selector.partition("=")[2]))}))
     elif (verb, words) == ("get", ["events"]):
         print(FAULTS.get("quota", ""))
-    elif verb == "logs":
-        logs(words[0], follow=options.follow)
+    elif verb == "attach":
+        attach(words[0])
+    elif verb == "exec":
+        execute(words[0], sys.argv[split + 1 :])
     elif verb == "delete":
         if deletes() <= FAULTS.get("undeleted", 0):
             fail("etcdserver: request timed out")
@@ -106,19 +113,39 @@ def pods(name: str):
         yield json.loads(file.read_text())
 
 
-def logs(pod: str, *, follow: bool) -> None:
-    directory, index = CLUSTER / pod.rpartition("-")[0], pod.rpartition("-")[2]
-    state = directory / f"pod-{index}.json"
-    if not state.exists():
-        fail(f'Error from server (NotFound): pods "{pod}" not found')
-    with (directory / f"log-{index}").open() as log:
-        while follow and state.exists() and "terminated" not in state.read_text():
-            sys.stdout.write(log.read())
+def file_of(pod: str, kind: str) -> Path:
+    name, _, index = pod.rpartition("-")
+    return CLUSTER / name / f"{kind}-{index}"
+
+
+def is_running(pod: str) -> bool:
+    state = file_of(pod, "pod").with_suffix(".json")
+    return state.exists() and '"running"' in state.read_text()
+
+
+def attach(pod: str) -> None:
+    if "unattached" in FAULTS:
+        fail(FAULTS["unattached"])
+    with file_of(pod, "out").open() as output, file_of(pod, "in").open("wb", buffering=0) as given:
+        file_of(pod, "attached").touch()
+        while is_running(pod):
+            sys.stdout.write(output.read())
             sys.stdout.flush()
-            if FAULTS.get("cut_logs"):
-                fail("error: unexpected EOF")
-            time.sleep(POLL_S)
-        sys.stdout.write(log.read())
+            if not given.closed and select.select([0], [], [], POLL_S)[0]:
+                given.write(data) if (data := os.read(0, 4096)) else given.close()
+            elif given.closed:
+                time.sleep(POLL_S)
+
+
+def execute(pod: str, command: list[str]) -> None:
+    if not is_running(pod):
+        fail(f"error: cannot exec into a container in a completed pod: {pod}")
+    process = subprocess.Popen(command, start_new_session=True)
+    with file_of(pod, "executed").open("a") as executed:
+        executed.write(f"{process.pid}\n")
+    if code := process.wait():
+        print(f"command terminated with exit code {code}", file=sys.stderr)
+        sys.exit(code % 256)
 
 
 class PlayedPod:
@@ -137,31 +164,34 @@ class PlayedPod:
             "spec": {"nodeName": nodes_of(spec)[index]},
             "status": {"phase": "Pending", "conditions": [], "containerStatuses": []},
         }
+        self.name = self.state["metadata"]["name"]
         self.process = None
+        self.given: int | None = None
         if message := self.fault.get("unschedulable"):
             del self.state["spec"]["nodeName"]
             self.condition("PodScheduled", "False", "Unschedulable", message)
         elif waiting := self.fault.get("waiting"):
             self.container({"waiting": waiting})
+        elif terminated := self.fault.get("terminated"):
+            self.state["status"]["phase"] = "Failed"
+            self.container({"terminated": terminated})
         else:
-            self.process = self.start(spec, name)
+            self.process = self.start(spec)
             self.state["status"]["phase"] = "Running"
             self.container({"running": {"startedAt": "2026-01-01T00:00:00Z"}})
         self.write()
 
-    def start(self, spec: dict, name: str) -> subprocess.Popen:
+    def start(self, spec: dict) -> subprocess.Popen:
         [container] = [each for each in spec["containers"] if each["name"] == "rank"]
-        stated = {each["name"]: each["value"] for each in container["env"]}
-        # The cluster's network: here pods find pod 0 at a port of this machine.
-        endpoint = stated["DDP_PERF_RDZV_ENDPOINT"]
-        assert endpoint.startswith(f"{name}-0.{name}:"), endpoint
-        stated["DDP_PERF_RDZV_ENDPOINT"] = (self.directory / "endpoint").read_text()
-        environ = {**os.environ, **stated, "JOB_COMPLETION_INDEX": str(self.index)}
+        assert container["stdin"]
+        assert container["stdinOnce"]
+        given = file_of(self.name, "in")
+        os.mkfifo(given)
+        self.given = os.open(given, os.O_RDWR)  # so it is open before a client comes
         return subprocess.Popen(
             container["command"],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=(self.directory / f"log-{self.index}").open("w"),
+            stdin=os.open(given, os.O_RDONLY),
+            stdout=file_of(self.name, "out").open("w"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -180,6 +210,9 @@ class PlayedPod:
         """Bring the state up to date; return True while the process runs."""
         if self.process is None or "terminated" in json.dumps(self.state):
             return False
+        if self.given is not None and file_of(self.name, "attached").exists():
+            os.close(self.given)
+            self.given = None
         self.suffer()
         if (code := self.process.poll()) is not None:
             code = 128 - code if code < 0 else code
@@ -187,6 +220,7 @@ class PlayedPod:
             reason = "OOMKilled" if named else "Completed" if code == 0 else "Error"
             self.state["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
             self.container({"terminated": {"exitCode": code, "reason": reason}})
+            self.end_executed()
             self.write()
         return code is None
 
@@ -204,6 +238,12 @@ class PlayedPod:
             self.remove()
         self.process.kill()
         self.process.wait()
+
+    def end_executed(self) -> None:
+        executed = file_of(self.name, "executed")
+        for pid in executed.read_text().split() if executed.exists() else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
         self.state["metadata"]["deletionTimestamp"] = datetime.now(timezone.utc).isoformat()
@@ -229,9 +269,6 @@ def nodes_of(spec: dict) -> list[str]:
 def run_pods(directory: Path) -> None:
     """Run the pods of a Job until they have ended, or the Job is deleted."""
     job = json.loads((directory / "Job.json").read_text())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        (directory / "endpoint").write_text(f"127.0.0.1:{free.getsockname()[1]}")
     running = [PlayedPod(job, index, directory) for index in range(job["spec"]["completions"])]
     end = time.monotonic() + LIFE_S
     while time.monotonic() < end:
@@ -240,6 +277,8 @@ def run_pods(directory: Path) -> None:
         if not going + waiting or (directory / "deleted").exists():
             break
         time.sleep(POLL_S)
+        if not directory.exists():  # the test is over; the pods' standard input ends with this
+            return
     others = [pod for pod in running if "terminated" not in json.dumps(pod.state)]
     for pod in others:
         pod.remove()

@@ -92,6 +92,11 @@ class RankServer:
         return self._runtime is not None
 
     @property
+    def has_ended(self) -> bool:
+        """True if its command has ended, and its ranks with it."""
+        return self._process.poll() is not None
+
+    @property
     def runtime(self) -> Runtime:
         """The versions that its ranks run on, after ``greet``."""
         assert self._runtime is not None

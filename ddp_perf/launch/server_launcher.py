@@ -169,7 +169,9 @@ class ServerLauncher:
         new: list[_Key] = []
         for key in keys:
             if key in self._servers:
-                continue
+                if not self._servers[key].has_ended:
+                    continue
+                self._drop(key)  # between two launches: its node was lost, and may be replaced
             with self._noted(key, problems):
                 self._scratch = self._scratch or ScratchDirectory()
                 scratch = self._scratch.path

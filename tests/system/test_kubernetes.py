@@ -1,27 +1,47 @@
-"""Launches on pods of a played cluster: real torchruns, real ranks, one result."""
+"""Launches on pods of a played cluster: real servers, real ranks, one result."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
+import socket
+import subprocess
 import sys
+import threading
+import time
 
+import msgspec
 import pytest
 import yaml
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.nodes.kubernetes.engine import KubernetesEngine
-from ddp_perf.launch.nodes.node_launcher import NodeLauncher
+from ddp_perf.launch.engines.kubernetes import KubernetesEngine
+from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
-from tests.clusters import PlayedCluster
+from tests.clusters import TEMPLATE, PlayedCluster
 from tests.projects import TINY, make_project
 
 CLUSTER = "launcher: kubernetes\npod_template: pod.yaml\n"
-TEMPLATE = {
-    "kind": "PodTemplate",
-    "template": {"spec": {"containers": [{"name": "rank", "image": "registry.example/train:1"}]}},
-}
+DRIVER = """
+import sys, time
+from ddp_perf.launch.engines.kubernetes import KubernetesEngine
+from ddp_perf.launch.server_launcher import ServerLauncher
+from tests.clusters import TEMPLATE
+
+ServerLauncher(KubernetesEngine(TEMPLATE, nodes=2, on_warn=print)).runtime()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+class EngineOnThisMachine(KubernetesEngine):
+    """The names of pods lead nowhere on this machine."""
+
+    def endpoint(self, node):
+        assert super().endpoint(node).endswith(":29400")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 @pytest.fixture
@@ -31,40 +51,76 @@ def cluster(tmp_path, monkeypatch):
 
 @pytest.fixture
 def launcher(cluster):
-    launcher = NodeLauncher(
-        KubernetesEngine(TEMPLATE, on_warn=pytest.fail), nodes=2, interpreter=sys.executable
-    )
-    with contextlib.closing(launcher):
+    engine = EngineOnThisMachine(TEMPLATE, nodes=2, on_warn=pytest.fail)
+    with contextlib.closing(ServerLauncher(engine)) as launcher:
         yield launcher
 
 
 @pytest.mark.slow
-def test_two_pods_train_together(launcher, cluster):
+def test_two_pods_train_together_and_the_second_launch_is_warm(launcher, cluster):
     runtime, capacity = launcher.runtime(), launcher.capacity()
-    result = launcher.launch(LaunchRequest(case=make_case(nodes=2), round=0))
+    results = [
+        launcher.launch(LaunchRequest(case=make_case(nodes=2), round=number)) for number in (0, 1)
+    ]
 
-    assert isinstance(result, LaunchResult), result
     assert runtime.torch
     assert capacity.accelerator_key("cpu").endswith("-node-0")  # and not the name of a pod
-    assert [rank.placement.node for rank in result.ranks] == [0, 1]
-    assert len({rank.digest for rank in result.ranks}) == 1
-    assert result.ranks[0].structure.collectives
-    assert len(cluster.launches) == 2  # the description of the nodes, and the launch
+    for result in results:
+        assert isinstance(result, LaunchResult), result
+        assert [rank.placement.node for rank in result.ranks] == [0, 1]
+        assert len({rank.digest for rank in result.ranks}) == 1
+        assert result.ranks[0].structure.collectives
+    servers = [call for call in cluster.calls if call.startswith("exec")]
+    assert len(cluster.jobs) == 1
+    assert len(servers) == 2
+
+    launcher.close()
+
     assert cluster.left == []
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_evicted_ends_the_launch_by_its_name(launcher, cluster, tmp_path):
+def test_a_pod_that_is_evicted_ends_a_launch_by_its_name_and_costs_no_other(
+    launcher, cluster, tmp_path
+):
     now = tmp_path / "now"
-    now.touch()
     cluster.fail(pods={"1": {"reason": "Evicted", "when": str(now)}})
+    request = LaunchRequest(case=make_case(nodes=2), round=0)
+    assert isinstance(launcher.launch(request), LaunchResult)
+    endless = msgspec.structs.replace(request.case.schedule, steps=10**6)
+    case = msgspec.structs.replace(request.case, schedule=endless)
 
-    failure = launcher.launch(LaunchRequest(case=make_case(nodes=2), round=0))
+    threading.Timer(3, now.touch).start()
+    failure = launcher.launch(LaunchRequest(case=case, round=1))
+    later = tmp_path / "later"
+    cluster.fail(pods={"0": {"reason": "Evicted", "when": str(later)}})
+    after = launcher.launch(request)
+    later.touch()
+    cluster.fail()
+    while len(cluster.running) > 1:
+        time.sleep(0.1)
+    time.sleep(1)  # for the end of its server to arrive
+    after_another = launcher.launch(request)
 
     assert isinstance(failure, LaunchFailure), failure
     assert failure.node == "node-1"
     assert "Evicted: The node was low on memory." in failure.detail
-    assert cluster.left == []
+    assert isinstance(after, LaunchResult), after
+    assert isinstance(after_another, LaunchResult), after_another
+    assert len(cluster.jobs) == 3
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_no_pod(cluster):
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE) as driver:
+        assert driver.stdout.readline() == b"ready\n"
+        assert len(cluster.running) == 2
+        driver.kill()
+
+    end = time.monotonic() + 30
+    while cluster.running:
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -73,9 +129,6 @@ def session(cluster, pytester, monkeypatch):
     project = make_project(pytester, monkeypatch, tiny=TINY)
     (project.path / "cluster.yaml").write_text(CLUSTER)
     (project.path / "pod.yaml").write_text(yaml.safe_dump(TEMPLATE))
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    kubectl = os.environ["PATH"].partition(":")[0]
-    monkeypatch.setenv("PATH", f"{kubectl}:{path}")  # the image's python is this one
 
     def run(*arguments):
         return project.runpytest_subprocess("-m", "cpu", "-k", "structure", *arguments)
@@ -96,7 +149,7 @@ def test_a_session_launches_on_the_cluster_and_its_baseline_is_named_by_the_node
     [result] = json.loads((pytester.path / "results.json").read_text())["suites"]
     assert result["environment"]["host"] == "node-0"
     assert result["environment"]["accelerator_key"].endswith("-node-0")
-    assert len(cluster.launches) == 3  # the description, and one launch of each case
+    assert len(cluster.jobs) == 1
     assert cluster.left == []
 
 
@@ -131,4 +184,4 @@ def test_collecting_starts_nothing(session, cluster):
     done = session("--collect-only", "--ddp-cluster=cluster.yaml")
 
     assert done.ret == pytest.ExitCode.OK
-    assert cluster.launches == []
+    assert cluster.jobs == []

@@ -37,6 +37,7 @@ from ddp_perf.worker.process import count_as_rank, run_rank
 from ddp_perf.worker.report import Heartbeats, RankChannels, RankFiles
 
 _REQUEST: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_IDLE_S = 60.0  # a connection on which nothing is sent may be closed on the way
 _OTHERS_S = 3.0  # each node looks at its ranks once a second
 _FILES = re.compile(r"rank[0-9]+\.(json|json\.gz)")
 
@@ -49,8 +50,8 @@ class Driver:
 
     def next(self) -> Request:
         """Return the next request. Raises EOFError."""
-        data = self._channel.receive()
-        assert data is not None  # it waits for as long as it takes
+        while (data := self._channel.receive(_IDLE_S)) is None:
+            self.beat()
         return _REQUEST.decode(data)
 
     def answer(self, answer: Answer) -> None:

@@ -9,6 +9,8 @@ from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Cluster, LauncherName
 from ddp_perf.launch.engine import Engine
 from ddp_perf.launch.engines.hosts import Hosts
+from ddp_perf.launch.engines.kubernetes import KubernetesEngine
+from ddp_perf.launch.engines.pods import read_pod_template
 from ddp_perf.launch.server_launcher import ServerLauncher
 
 
@@ -17,8 +19,12 @@ def make_node_launcher(
 ) -> ServerLauncher:
     """Return the launcher of this name, for cases of a tier on the nodes of the cluster."""
     engine: Engine
-    if name == "ssh":
-        engine = Hosts(cluster.hosts, node_shell=cluster.node_shell, endpoint=cluster.rendezvous)
-    else:
+    if name == "kubernetes":
+        assert cluster.pod_template is not None  # `check_cluster` has refused it
+        template = read_pod_template(Path(cluster.pod_template))
+        engine = KubernetesEngine(template, nodes=cluster.nodes, on_warn=on_wait)
+    elif name == "slurm":
         raise NotImplementedError
+    else:
+        engine = Hosts(cluster.hosts, node_shell=cluster.node_shell, endpoint=cluster.rendezvous)
     return ServerLauncher(engine, each_node=cluster.each_node)

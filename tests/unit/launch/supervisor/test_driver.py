@@ -1,0 +1,30 @@
+"""The driver at the other end of a server's channel."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import msgspec
+
+from ddp_perf.launch.protocol import Channel, DescribeRequest
+from ddp_perf.launch.supervisor import supervise
+
+
+def test_a_server_beats_while_its_driver_asks_for_nothing(monkeypatch):
+    monkeypatch.setattr(supervise, "_IDLE_S", 0.05)
+    requests, answers = os.pipe(), os.pipe()
+    server, driver = Channel(requests[0], answers[1]), Channel(answers[0], requests[1])
+    request = DescribeRequest(tier="cpu")
+    received = []
+    waiting = threading.Thread(target=lambda: received.append(supervise.Driver(server).next()))
+    waiting.start()
+
+    driver.read()
+    driver.send(msgspec.json.encode(request))
+    waiting.join(10)
+
+    assert driver.beats == 1
+    assert received == [request]
+    server.close()
+    driver.close()
