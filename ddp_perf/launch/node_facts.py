@@ -18,7 +18,6 @@ from ddp_perf.core.gpu import NodeHardware
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS, find_gpus, hardware_of
 from ddp_perf.system.host.host import cpu_name, this_host
-from ddp_perf.system.host.network import rdma_networks
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +34,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_facts(tier: Tier) -> NodeFacts:
     """Return the facts of this node. On the CPU tier its GPUs are left out."""
+    # psutil is imported where facts are read, and not by a driver that collects tests.
+    from ddp_perf.system.host.network import rdma_networks
+
     machine = find_gpus() if tier == "gpu" else NO_GPUS
     torch, cuda = _torch_versions()
     return NodeFacts(

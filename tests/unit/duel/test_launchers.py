@@ -22,7 +22,7 @@ def prepared(**changes):
     ("side", "why"),
     [
         (prepared(), r"the forkserver \(/no/such/python\) cannot be started"),
-        (prepared(command="/no/such/docker {command}"), "the command of the side cannot be start"),
+        (prepared(command="/no/such/docker {command}"), "cannot be started: No such"),
     ],
     ids=["interpreter", "command"],
 )

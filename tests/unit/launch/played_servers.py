@@ -65,7 +65,7 @@ class PlayedEngine:
 class PlayedServer:
     """In the place of a RankServer."""
 
-    runtime, has_started = RUNTIME, True
+    runtime, has_started, has_ended = RUNTIME, True, False
 
     def __init__(self, transport, variables, preloaded, directory):
         self._engine, self._node, tier = transport

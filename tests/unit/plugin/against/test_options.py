@@ -74,9 +74,9 @@ def test_a_side_that_does_not_exist_is_a_usage_error_and_runs_no_duel(against, s
 
 def test_a_suite_with_another_launcher_is_a_usage_error(against):
     suite = against.path / "bench_configs" / "tiny.yaml"
-    suite.write_text(suite.read_text() + "launcher: ssh\n")
+    suite.write_text(suite.read_text() + "launcher: slurm\n")
 
     done = against.run()
 
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    assert "tiny has launcher: ssh, and a duel launches by forkserver" in str(done.stderr)
+    assert "tiny has launcher: slurm, and a duel launches by forkserver" in str(done.stderr)

@@ -18,6 +18,7 @@ from ddp_perf.worker import process_group
 from ddp_perf.worker.rank_context import Examination, RankStart
 from ddp_perf.worker.report import Heartbeats
 from ddp_perf.worker.script import measure
+from ddp_perf.worker.script.run import set_torchrun_variables
 from tests.builders import make_gpu
 from tests.recordings import FakeNvml
 from tests.unit.worker.script.scripts import Ended, destroyed_group, make_script_case
@@ -94,16 +95,19 @@ def run(tmp_path, monkeypatch):
             found.append(work())
             raise Ended
 
+        request = LaunchRequest(case=make_script_case(tier="gpu", scratch=False), round=0)
+        store = HashStore()
+        first = None if rank == 0 else set_torchrun_variables(request.case, 0, store)
         start = RankStart(
             rank=rank,
             local_rank=rank,
             heartbeats=Heartbeats(2),
-            store=HashStore() if rank == 0 else None,
+            store=store,
             examination=Examination(),
         )
-        request = LaunchRequest(case=make_script_case(tier="gpu", scratch=False), round=0)
         with destroyed_group(), pytest.raises(Ended):
             measure.measure_script(request, start, directory=tmp_path, end=end)
+        del first  # the store that the other rank meets at
         return found[0]
 
     return measured
