@@ -278,6 +278,7 @@ def variables(monkeypatch, tmp_path):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/aws-ofi-nccl/lib")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # which torch sets in a process
     return {tier: forwarded_variables(tier) for tier in ("cpu", "gpu")}
 
 
