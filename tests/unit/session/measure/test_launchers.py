@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
 import pytest
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
@@ -32,7 +31,7 @@ def made(monkeypatch):
 
 
 def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
-    of_session = Launchers(Cluster(), root=Path(), on_wait=print)
+    of_session = Launchers(Cluster(), on_wait=print)
     for name in ("torchrun", "forkserver", "torchrun"):
         of_session.launch(LaunchRequest(case=make_case(launcher=name), round=0))
     of_session.close()
@@ -49,7 +48,7 @@ def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
     ("name", "kind"), [("forkserver", ServerLauncher), ("torchrun", NodeLauncher)]
 )
 def test_each_name_has_its_launcher(name, kind):
-    launcher = make_launcher(name, Cluster(), tier="cpu", root=Path(), on_wait=print)
+    launcher = make_launcher(name, Cluster(), tier="cpu", on_wait=print)
 
     assert isinstance(launcher, kind)
     launcher.close()
