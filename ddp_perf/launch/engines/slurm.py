@@ -136,10 +136,9 @@ class Allocation:
         Raises LaunchError if there are fewer, or if the job of its own has ended.
         """
         if self._holder is not None and self._holder.poll() is not None:
+            loss = loss_of(self.job) or f"job {self.job} ended"
             if down := troubles(self.nodes):
                 loss = f"job {self.job} ended, since {' and '.join(down)} failed"
-            else:
-                loss = loss_of(self.job) or f"job {self.job} ended"
             raise LaunchError(f"{loss}: its nodes are gone")
         if count > len(self.nodes):
             raise LaunchError(
