@@ -18,6 +18,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.engines.slurm import SlurmEngine
 from ddp_perf.launch.server_launcher import ServerLauncher
+from tests.slurm_cluster import NODES
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +61,9 @@ def meanwhile(cluster, slurm):
 
     def launch(action, request):
         launcher.runtime()
-        before = len(cluster.processes())
 
         def act():
-            cluster.until(lambda: len(cluster.processes()) >= before + 2)
+            wait_for_ranks(cluster)
             action()
 
         thread = threading.Thread(target=act)
@@ -76,19 +76,27 @@ def meanwhile(cluster, slurm):
     return launch
 
 
-def server_on(cluster, node):
-    """Return the pid of the server on a node, which has no server as its parent."""
-    servers = {
-        pid
-        for pid in cluster.processes()
-        if f"SLURMD_NODENAME={node}\0" in Path(f"/proc/{pid}/environ").read_text()
-        and "ddp_perf.launch.server" in Path(f"/proc/{pid}/cmdline").read_text()
-    }
-    return min(servers)  # its ranks are younger
+def serving(cluster, node):
+    """Return the server on a node, and its ranks, by age."""
+    found = []
+    for pid in cluster.processes():
+        with contextlib.suppress(OSError):  # it has ended
+            place = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
+            command = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+            if f"SLURMD_NODENAME={node}\0" in place and "ddp_perf.launch.server" in command:
+                found.append(pid)
+    return sorted(found)
+
+
+def wait_for_ranks(cluster):
+    """Wait until the server of each node has a rank."""
+    cluster.until(lambda: all(len(serving(cluster, node)) == 2 for node in NODES))
 
 
 def steps(cluster):
-    return cluster.run("squeue", "--steps", "--noheader", "--format=%i %N").splitlines()
+    """Return the number and the node of each job step, by node."""
+    listed = cluster.run("squeue", "--steps", "--noheader", "--format=%i %N")
+    return sorted(map(str.split, listed.splitlines()), key=lambda step: step[1])
 
 
 def test_servers_on_the_nodes_of_one_job_measure_every_launch(slurm, cluster, over_nodes):
@@ -107,7 +115,7 @@ def test_servers_on_the_nodes_of_one_job_measure_every_launch(slurm, cluster, ov
     assert [rank.placement.node for rank in two.ranks] == [0, 1]
     assert [rank.placement.node for rank in one.ranks] == [0, 0]
     assert one.ranks[0].structure == two.ranks[0].structure
-    assert [step.split()[1] for step in servers] == ["node1", "node2"]
+    assert [node for _, node in servers] == ["node1", "node2"]
     assert steps(cluster) == servers
 
 
@@ -116,7 +124,7 @@ def test_servers_have_the_environment_and_all_cores(slurm, cluster, monkeypatch)
     monkeypatch.setenv("CHOSEN", "by the user")
     with opened() as (_, launcher):
         launcher.runtime()
-        server = server_on(cluster, "node2")
+        (server,) = serving(cluster, "node2")
 
         assert "CHOSEN=by the user\0" in Path(f"/proc/{server}/environ").read_text()
         assert os.sched_getaffinity(server) == os.sched_getaffinity(0)
@@ -150,13 +158,13 @@ def test_a_server_that_is_killed_is_named_and_the_next_launch_runs(slurm, over_n
 
 def test_a_server_that_is_stopped_is_ended_with_its_step(meanwhile, cluster, over_nodes):
     def stop():
-        os.kill(server_on(cluster, "node2"), signal.SIGSTOP)
+        os.kill(serving(cluster, "node2")[0], signal.SIGSTOP)
 
     failure = meanwhile(stop, over_nodes("hang", step_deadline_s=5))
 
     assert failure.node == "node2"
     assert failure.detail.startswith("the server on node2 (srun …) gave no sign of life for 5 s")
-    assert [step.split()[1] for step in steps(cluster)] == ["node1"]
+    assert [node for _, node in steps(cluster)] == ["node1"]
 
 
 def test_a_server_that_cannot_start_is_named_with_the_reason(cluster, over_nodes):
@@ -194,7 +202,7 @@ def test_a_step_that_is_cancelled_is_named_and_the_next_launch_runs(
     slurm, meanwhile, cluster, over_nodes
 ):
     def cancel():
-        (step,) = [step for step, node in map(str.split, steps(cluster)) if node == "node2"]
+        (step,) = [step for step, node in steps(cluster) if node == "node2"]
         cluster.run("scancel", step)
 
     failure = meanwhile(cancel, over_nodes("hang"))
@@ -243,8 +251,7 @@ def test_a_driver_that_is_ended_leaves_no_server_and_no_job(cluster, over_nodes,
         driver = stack.enter_context(start_driver(over_nodes("hang")))
         driver.stdout.readline()
         if state == "running":
-            servers = len(cluster.processes())
-            cluster.until(lambda: len(cluster.processes()) >= servers + 2)
+            wait_for_ranks(cluster)
         driver.send_signal(number)
         driver.wait()
         held = 1 if state == "waiting" else 0
