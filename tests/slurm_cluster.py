@@ -79,16 +79,9 @@ class SlurmCluster:
         for node in NODES:
             self.start_node(node)
 
-    def start_node(self, node: str, hidden: Path | None = None) -> None:
-        """Start the daemon of a node, and wait until Slurm uses the node.
-
-        The node has an empty directory in the place of ``hidden``, as if its disk were its own.
-        """
-        daemon: tuple[str, ...] = ("slurmd", "-D", "-N", node)
-        if hidden is not None:
-            mount = 'mount -t tmpfs none "$0" && exec "$@"'
-            daemon = ("unshare", "--mount", "sh", "-c", mount, str(hidden), *daemon)
-        self._start(node, *daemon)
+    def start_node(self, node: str) -> None:
+        """Start the daemon of a node, and wait until Slurm uses the node."""
+        self._start(node, "slurmd", "-D", "-N", node)
         self.until(lambda: self.state(node) == "idle")
 
     def kill_node(self, node: str) -> None:

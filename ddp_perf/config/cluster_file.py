@@ -14,8 +14,9 @@ from ddp_perf.config.yaml_file import describe_error, read_yaml
 from ddp_perf.core.environment import Cluster
 from ddp_perf.errors import ConfigError
 
-# Arguments of srun by which a launch gets its nodes and its output: a further one would break it.
-_OURS = ("--jobid", "--nodelist", "--nodes", "--ntasks", "--output", "--error", "--input")
+# Arguments of srun by which a server gets its node and its streams: a further one would break it.
+_STREAMS = ("--output", "--error", "--input", "--pty")
+_OURS = ("--jobid", "--nodelist", "--nodes", "--ntasks", *_STREAMS)
 _OURS_SHORT = ("-N", "-n", "-w", "-o", "-e", "-i")
 
 

@@ -17,6 +17,7 @@ class NodeEnd(msgspec.Struct, frozen=True, kw_only=True):
     node: str  # its name; "": the only one
     answer: Answer | None = None
     lost: str | None = None  # why there is no answer
+    is_seen: bool = False  # the engine itself saw the node fail
     output: str = ""  # the last lines of a lost server
 
     @property
@@ -56,9 +57,9 @@ def _cause(request: LaunchRequest, ends: Sequence[NodeEnd]) -> tuple[LaunchFailu
     for end, _, failure in own:
         if failure.kind != "hang":
             return failure, end
-    for end in ends:
-        if end.answer is None:
-            return _lost(request, end), end
+    if lost := [end for end in ends if end.answer is None]:
+        end = max(lost, key=lambda one: one.is_seen)  # a job may end for one of its nodes
+        return _lost(request, end), end
     if cut_off := [end for end, answer, _ in by_themselves if answer.unreachable]:
         return _cut_off(cut_off, ends)
     if own:

@@ -14,6 +14,11 @@ from ddp_perf.system.variables import LIBRARY_PATH, training_variables
 
 # Plain words, which each shell on the way leaves as they are.
 SERVER = ("-m", "ddp_perf.launch.server")
+# As the module, but with the package in the place of the working directory.
+_START_SERVER = (
+    "import runpy, sys; sys.path[0] = sys.argv.pop(1);"
+    " runpy.run_module('ddp_perf.launch.server', run_name='__main__', alter_sys=True)"
+)
 GOODBYE_S = 45.0  # of a server that ends its ranks: eight contexts of GPUs may take 30 s
 
 
@@ -72,6 +77,14 @@ class Engine(Protocol):
     def close(self) -> None:
         """Give back all that is held between launches. A second call does nothing."""
         ...
+
+
+def server_words(interpreter: str, package: Path) -> tuple[str, ...]:
+    """Return the command of a server that imports ddp_perf, and nothing else, from ``package``.
+
+    The directory may have a torch, too, which another interpreter would import in place of its own.
+    """
+    return interpreter, "-c", _START_SERVER, str(package)
 
 
 def forwarded_variables(tier: Tier) -> dict[str, str]:

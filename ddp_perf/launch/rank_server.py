@@ -27,6 +27,7 @@ _ANSWER = msgspec.json.Decoder(Answer)
 START_S = 300.0  # an import of torch from a cold network disk takes minutes
 GRACE_S = 10.0  # for the other nodes to fail by themselves after one has failed
 _READINGS = 5  # without a beat, before a server counts as silent
+_TERM_S = 10.0  # for a command to end what it started elsewhere
 
 
 class ServerLostError(Exception):
@@ -204,11 +205,18 @@ class RankServer:
         """Kill the command, with what it left behind."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if not self._transport.is_child:  # a killed srun leaves its step
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TERM_S)
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
     def output_tail(self, lines: int = 20) -> str:
         """Return the last lines that the command printed: on stderr, or if none, on stdout."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NoReturn
 from ddp_perf.launch.interpreter import (
     install_command,
     missing_here,
-    package_directory,
     server_environment,
 )
 
@@ -43,7 +42,6 @@ def main(arguments: list[str]) -> int:
     environ = server_environment({**os.environ, **start["environ"]})
     if environ != dict(os.environ):  # some variables are read when Python starts
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:], line], environ)
-    sys.path[0] = str(package_directory())  # the working directory may have other modules
     from ddp_perf.launch.launcher import ScratchDirectory
 
     if start["directory"] is not None:
@@ -144,4 +142,7 @@ def has_opened_cuda(descriptors: Path = Path("/proc/self/fd")) -> bool:
 
 
 if __name__ == "__main__":
+    # The working directory, or that of the package: either may have other modules. What this
+    # package still imports of itself is found without it.
+    del sys.path[0]
     sys.exit(main(sys.argv[1:]))

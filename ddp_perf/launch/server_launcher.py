@@ -245,7 +245,8 @@ class ServerLauncher:
         output = self._servers[key].output_tail()
         self._drop(key)
         loss = self._engine.loss(key.node)
-        return NodeEnd(node=key.node, lost=loss or str(found), output=output)
+        lost = loss or str(found)
+        return NodeEnd(node=key.node, lost=lost, is_seen=loss is not None, output=output)
 
     def _drop(self, key: _Key) -> None:
         server = self._servers.pop(key)

@@ -73,7 +73,7 @@ class DdpSession:
         suites: Sequence[Path] = (),
     ) -> None:
         progress = TerminalProgress(config)
-        launchers = Launchers(options.cluster, root=config.rootpath, on_wait=progress.warn)
+        launchers = Launchers(options.cluster, on_wait=progress.warn)
         recording = read_recorded(options.replay)
         if recording is not None:
             found: Capacity = recording.capacity()

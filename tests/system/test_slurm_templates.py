@@ -89,14 +89,13 @@ def test_one_node_is_gated(cluster, project):
 
 
 def test_nodes_are_gated_by_job_steps(cluster, project):
-    gate = f"{TINY_GATE} --ddp-world-sizes 2"  # test_slurm.py measures one rank by a job step, too
+    gate = f"{TINY_GATE} --ddp-world-sizes 2"  # test_slurm.py measures one node, too
     (project / "cluster.yaml").write_text("launcher: slurm\nnproc_per_node: 1\n")
     code, log = submit(cluster, project, "nodes", GATE=gate, CLUSTER="cluster.yaml")
 
     assert code in TO_THE_END, log
     found = cases_in(project / "artifacts" / "nightly" / "results.json")
     assert [re.search(r"ws\d[-x\d]*(?=-b)", case)[0] for case in found] == ["ws2-2x1"], log
-    assert not list((project / "artifacts" / "slurm").iterdir())
 
 
 def test_each_world_size_is_a_job_of_an_array(cluster, project):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.engine import SERVER, Transport
+from ddp_perf.launch.engine import SERVER, Transport, server_words
 from ddp_perf.launch.interpreter import (
     package_alone,
     package_directory,
@@ -18,14 +18,6 @@ from ddp_perf.launch.interpreter import (
     server_environment,
 )
 from ddp_perf.system.host.launch_platform import check_can_launch
-
-# The package takes the place of the working directory, which comes first on sys.path and may have a
-# ddp_perf of its own, or modules that the revision of a side lacks.
-_START_SERVER = (
-    "import runpy, sys; sys.path[0] = sys.argv[1];"
-    " sys.argv[1:2] = []; runpy.run_module('ddp_perf.launch.server', run_name='__main__',"
-    " alter_sys=True)"
-)
 
 
 class _OneNode:
@@ -84,7 +76,7 @@ class ThisMachine(_OneNode):
         environ = server_environment(self.environ)
         return Transport(
             who=f"the forkserver ({self._interpreter})",
-            words=(self._interpreter, "-c", _START_SERVER, str(package)),
+            words=server_words(self._interpreter, package),
             environ={**environ, "PYTHONPATH": package_path(self.environ, package)},
             working_directory=self._working_directory,
             is_child=True,

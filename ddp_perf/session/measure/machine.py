@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from ddp_perf.core.case import Case, Tier
@@ -57,12 +56,11 @@ def open_machine(
 class Launchers:
     """A launcher that uses that of each case, and makes it before its first launch.
 
-    Its engines write under ``root``. ``on_wait`` receives a line while one waits for nodes.
+    ``on_wait`` receives a line while one waits for nodes.
     """
 
-    def __init__(self, cluster: Cluster, *, root: Path, on_wait: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, *, on_wait: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._root = root
         self._on_wait = on_wait
         self._made: dict[tuple[LauncherName, bool], Launcher] = {}  # the latter: with GPUs
 
@@ -98,15 +96,12 @@ class Launchers:
         # Slurm gives GPUs to a job when it starts. The others ask for nothing in advance.
         key = name, name == "slurm" and tier == "gpu"
         if key not in self._made:
-            launcher = make_launcher(
-                name, self._cluster, tier=tier, root=self._root, on_wait=self._on_wait
-            )
-            self._made[key] = launcher
+            self._made[key] = make_launcher(name, self._cluster, tier=tier, on_wait=self._on_wait)
         return self._made[key]
 
 
 def make_launcher(
-    name: LauncherName, cluster: Cluster, *, tier: Tier, root: Path, on_wait: Callable[[str], None]
+    name: LauncherName, cluster: Cluster, *, tier: Tier, on_wait: Callable[[str], None]
 ) -> Launcher:
     """Return the launcher of this name, for cases of a tier on the nodes of the cluster."""
     if name == "forkserver":
@@ -114,4 +109,4 @@ def make_launcher(
     # Imported here: most sessions need no other launcher.
     from ddp_perf.session.measure.node_launchers import make_node_launcher
 
-    return make_node_launcher(name, cluster, tier=tier, root=root, on_wait=on_wait)
+    return make_node_launcher(name, cluster, tier=tier, on_wait=on_wait)

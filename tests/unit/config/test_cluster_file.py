@@ -86,6 +86,7 @@ def test_an_empty_table_is_this_machine(read):
         ("rdzv_endpoint: node1", "rdzv_endpoint: 'node1' is not of the form HOST:PORT"),
         ("rdzv_endpoint: 'node1:70000'", "rdzv_endpoint: 'node1:70000' is not"),
         ("srun_args: [--output=x]", "srun_args: each launch sets --output; remove it"),
+        ("srun_args: [--pty]", "srun_args: each launch sets --pty; remove it"),
         ("srun_args: [-N2]", "srun_args: each launch sets -N; remove it"),
         ("hosts: [a, b", "not valid YAML"),
         ("- a", "the file: "),

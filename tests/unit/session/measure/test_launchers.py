@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.environment import Cluster
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.session.measure import machine
-from ddp_perf.session.measure.machine import Launchers
+from ddp_perf.session.measure.machine import Launchers, make_launcher
 from tests.builders import FakeLauncher, make_case
 
 
@@ -30,7 +28,7 @@ def made(monkeypatch):
 
 
 def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
-    of_session = Launchers(Cluster(), root=Path(), on_wait=print)
+    of_session = Launchers(Cluster(), on_wait=print)
     for name in ("ssh", "forkserver", "ssh"):
         of_session.launch(LaunchRequest(case=make_case(launcher=name), round=0))
     of_session.close()
@@ -41,6 +39,16 @@ def test_a_launcher_is_made_at_the_first_launch_of_a_case_that_names_it(made):
         "ssh launches",
         *("ssh closed", "forkserver closed"),
     ]
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("forkserver", ()), ("ssh", ("a", "b"))])
+def test_each_name_has_its_launcher(name, nodes):
+    cluster = Cluster(hosts=("a", "b"), nodes=2)
+
+    launcher = make_launcher(name, cluster, tier="cpu", on_wait=print)
+
+    assert launcher.nodes(make_case()) == nodes
+    launcher.close()
 
 
 @pytest.mark.parametrize(

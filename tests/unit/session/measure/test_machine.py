@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
@@ -42,7 +41,7 @@ def events(monkeypatch):
 def opened(capacity=None):
     return machine.open_machine(
         capacity or make_capacity(),
-        Launchers(Cluster(), root=Path(), on_wait=print),
+        Launchers(Cluster(), on_wait=print),
         on_wait=print,
     )
 
