@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
@@ -189,14 +189,15 @@ class RankServer:
             return ""
         return f": its process is {describe_state(state_of(self._process.pid))}"
 
-    def close(self) -> None:
-        """Close its input, which ends it with its ranks; kill what does not end.
-
-        A second call does nothing.
-        """
+    def hang_up(self) -> None:
+        """Close its input: it ends its ranks, and itself."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """Hang up, and kill what does not end. A second call does nothing."""
+        self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(self._transport.goodbye_s)
         self._kill()
@@ -222,6 +223,15 @@ class RankServer:
         """Return the last lines that the command printed: on stderr, or if none, on stdout."""
         text = self._errors.read_text(encoding="utf-8", errors="replace")
         return "\n".join((text.splitlines() or self._channel.printed())[-lines:])
+
+
+def close_all(servers: Iterable[RankServer]) -> None:
+    """End servers, all at the same time."""
+    servers = [*servers]
+    for server in servers:
+        server.hang_up()
+    for server in servers:
+        server.close()
 
 
 Name = TypeVar("Name", bound=Hashable)
@@ -264,8 +274,7 @@ def await_answers(
                 for server in waiting.values():
                     server.ask(EndRequest())
     except BaseException:
-        for server in waiting.values():
-            server.close()
+        close_all(waiting.values())
         raise
     return found
 

@@ -29,7 +29,7 @@ from ddp_perf.launch.protocol import (
     Request,
     patience_with,
 )
-from ddp_perf.launch.rank_server import RankServer, ServerLostError, await_answers
+from ddp_perf.launch.rank_server import RankServer, ServerLostError, await_answers, close_all
 from ddp_perf.launch.supervisor.output import forget_output, keep_output
 from ddp_perf.system.capacity import Capacity, named
 from ddp_perf.system.files import replace_file
@@ -133,8 +133,7 @@ class ServerLauncher:
         return outcome
 
     def close(self) -> None:
-        for server in self._servers.values():
-            server.close()
+        close_all(self._servers.values())
         self._servers.clear()
         self._engine.close()
         if self._scratch is not None:

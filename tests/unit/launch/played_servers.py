@@ -103,6 +103,9 @@ class PlayedServer:
     def output_tail(self, lines=20):
         return "the last line"
 
+    def hang_up(self):
+        pass
+
     def close(self):
         self._engine.ended.append(self._node)
         with contextlib.suppress(OSError):

@@ -39,6 +39,7 @@ try:
         channel.receive()
         exec(sys.argv[2])
 except EOFError:
+    exec(sys.argv[3])
     print("ended", file=sys.stderr)
 """
 ANSWER = Answer(facts=FACTS)
@@ -52,15 +53,15 @@ def serving(tmp_path):
     """``serving(deed)`` starts and greets a server that does this to each request."""
     with contextlib.ExitStack() as stack:
 
-        def start(deed, *, answer=ANSWER, who="the server", **fields):
+        def start(deed, *, answer=ANSWER, ending="", **fields):
             directory = tmp_path / str(len(list(tmp_path.iterdir())))
             directory.mkdir()
             (directory / "hello").write_bytes(own_hello(RUNTIME))
             data = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
             (directory / "answer").write_bytes(data)
-            words = [sys.executable, "-c", SERVER, str(directory / "hello"), deed]
+            words = [sys.executable, "-c", SERVER, str(directory / "hello"), deed, ending]
             fields = {"goodbye_s": 5.0, **fields}
-            transport = Transport(who=who, words=words, environ=os.environ, **fields)
+            transport = Transport(who="the server", words=words, environ=os.environ, **fields)
             server = RankServer(transport, {}, (), directory)
             stack.callback(server.close)
             server.greet()
@@ -178,6 +179,18 @@ def test_a_server_that_does_not_end_is_killed_with_what_it_started(serving, tmp_
 
     assert multiprocessing.connection.wait([ends], 60.0)
     os.close(ends)
+
+
+def test_all_servers_are_told_to_end_before_one_is_waited_for(serving, tmp_path):
+    """The first one ends only after the second one has."""
+    note = tmp_path / "pid"
+    second = serving(f"Path({str(note)!r}).write_text(str(__import__('os').getpid())); answer()")
+    assert answer_of(second) == ANSWER
+    second_pid = note.read_text()
+    waits = f"import os, select; select.select([os.pidfd_open({second_pid})], [], [])"
+    first = serving("channel.receive()", goodbye_s=600.0, ending=waits)
+
+    rank_server.close_all([first, second])
 
 
 def test_an_interrupt_while_it_starts_ends_it(tmp_path):
