@@ -1,1 +1,1 @@
-"""The driver's side of a launch, and the forkserver that starts ranks."""
+"""Launches: their driver, the servers that fork ranks, and the engines that run servers."""

@@ -33,6 +33,10 @@ def combine(
         return _named(*_cause(request, ends), ends)
     results = [result for end in ends if end.answer for result in end.answer.results]
     results.sort(key=lambda result: result.placement.rank)
+    ranks = [result.placement.rank for result in results]
+    if ranks != list(range(request.case.world_size)):
+        detail = f"there are results of the ranks {ranks}, of {request.case.world_size} ranks"
+        return _failure(request, detail)
     disagreement = check_agreement(request, results)
     if disagreement is None:
         return tuple(results)
@@ -59,7 +63,7 @@ def _cause(request: LaunchRequest, ends: Sequence[NodeEnd]) -> tuple[LaunchFailu
             return failure, end
     if lost := [end for end in ends if end.answer is None]:
         end = max(lost, key=lambda one: one.is_seen)  # a job may end for one of its nodes
-        return _lost(request, end), end
+        return _failure(request, end.lost or "", end.output), end
     if cut_off := [end for end, answer, _ in by_themselves if answer.unreachable]:
         return _cut_off(cut_off, ends)
     if own:
@@ -68,14 +72,14 @@ def _cause(request: LaunchRequest, ends: Sequence[NodeEnd]) -> tuple[LaunchFailu
     return failure, end
 
 
-def _lost(request: LaunchRequest, end: NodeEnd) -> LaunchFailure:
+def _failure(request: LaunchRequest, detail: str, output: str = "") -> LaunchFailure:
     return LaunchFailure(
         case_id=request.case.id,
         round=request.round,
         kind="server",
         rank=None,
-        detail=end.lost or "",
-        output=end.output,
+        detail=detail,
+        output=output,
     )
 
 

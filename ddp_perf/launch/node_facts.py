@@ -1,15 +1,10 @@
-"""The facts of a node: ``python -m ddp_perf.launch.node_facts TIER`` prints them as JSON.
-
-They are read in a process of their own, without torch: NVML stays out of the server.
-"""
+"""The facts of a node, by which nodes are compared before the first launch."""
 
 from __future__ import annotations
 
 import importlib.util
 import runpy
-import sys
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
@@ -81,8 +76,3 @@ _WORDS = {
     "driver": "the driver of the GPUs",
     "gpus": "the number of GPUs",
 }
-
-
-if __name__ == "__main__":
-    (tier,) = (each for each in get_args(Tier) if each == sys.argv[1])
-    print(msgspec.json.encode(read_facts(tier)).decode())

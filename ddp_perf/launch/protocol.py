@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import time
 import zlib
 from collections import deque
@@ -71,6 +72,7 @@ class NodeLaunch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     number: int = 0  # of the node in the launch
     # host:port of the first node, as every node reaches it; None: the launch has one node.
     endpoint: str | None = None
+    id: str = ""  # that no other launch has
 
 
 class DescribeRequest(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):
@@ -86,9 +88,8 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True, tag="end"):
 Request: TypeAlias = NodeLaunch | CountRequest | DescribeRequest | EndRequest
 # Code that is measured can forge a message of its node, so a name in it is that of a rank's file,
 # and never a path.
-RankFileName: TypeAlias = Annotated[
-    str, msgspec.Meta(pattern=r"\Arank[0-9]+\.(out|json|json\.gz)\Z")
-]
+RANK_FILE = re.compile(r"\Arank[0-9]+\.(out|json|json\.gz)\Z")
+RankFileName: TypeAlias = Annotated[str, msgspec.Meta(pattern=RANK_FILE.pattern)]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +223,8 @@ class Channel:
             if not wait([self._reading], left):
                 return None
             self.read()
+            if end is not None and not self._messages and time.monotonic() > end:
+                return None  # others may print without a pause
         return self._messages.popleft()
 
     def read(self) -> None:
@@ -231,7 +234,10 @@ class Channel:
             raise EOFError
         self._rest += chunk
         if b"\n" not in chunk:  # an answer with traces has many chunks
-            self.beats += _MARK in self._rest[:_CHUNK]
+            if _MARK in self._rest[:_CHUNK]:
+                self.beats += 1
+            elif len(self._rest) > _CHUNK:
+                del self._rest[: -len(_MARK)]
             return
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:

@@ -28,6 +28,7 @@ START_S = 300.0  # an import of torch from a cold network disk takes minutes
 GRACE_S = 10.0  # for the other nodes to fail by themselves after one has failed
 _READINGS = 5  # without a beat, before a server counts as silent
 _TERM_S = 10.0  # for a command to end what it started elsewhere
+_EOF_S = 5.0  # for a command to end that has closed its output
 
 
 class ServerLostError(Exception):
@@ -88,6 +89,11 @@ class RankServer:
             )
 
     @property
+    def is_elsewhere(self) -> bool:
+        """True if the process here is only the command that leads to it."""
+        return not self._transport.is_child
+
+    @property
     def has_started(self) -> bool:
         """True after it was greeted."""
         return self._runtime is not None
@@ -114,8 +120,8 @@ class RankServer:
                 return
             why = f"no answer in {START_S:.0f} s{self._state()}"
             self.close()
-            printed = self.output_tail(3).replace("\n", " | ")
-            why += f": {printed}" if printed else ""
+            last = self.output_tail(3).replace("\n", " | ")
+            why += f": {last}" if last else ""
         except EOFError:
             self.close()  # it may still write the reason
             why = self._why_ended()
@@ -125,10 +131,15 @@ class RankServer:
         raise LaunchError(f"{self._transport.who} did not start: {why}")
 
     def _why_ended(self) -> str:
-        printed = self.output_tail(3).replace("\n", " | ")
-        why = self._end() + self._hint() + (f": {printed}" if printed else ", no output")
-        no_package = re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed)
-        return why + (f"\nremedy: {self._transport.remedy}" if no_package else "")
+        printed = self.output_tail()
+        last = " | ".join(printed.splitlines()[-3:])
+        why = self._end() + self._hint() + (f": {last}" if last else ", no output")
+        remedy = ""
+        if re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed):
+            remedy = self._transport.remedy
+        elif "ddp_perf/launch/server.py" in printed:  # of a version that takes other arguments
+            remedy = "install this version of ddp_perf for the ranks, or remove the other one there"
+        return why + (f"\nremedy: {remedy}" if remedy else "")
 
     def _end(self) -> str:
         code = self._process.returncode
@@ -156,12 +167,12 @@ class RankServer:
             data = self._channel.receive(0)
             return None if data is None else _ANSWER.decode(data)
         except msgspec.DecodeError as error:
-            self._kill()
+            close_all([self], 0)
             raise ServerLostError(
                 f"{self._transport.who} gave an answer that is none of ddp_perf: {error}"
             ) from None
         except EOFError:
-            self.close()
+            close_all([self], _EOF_S)
             raise ServerLostError(
                 f"{self._transport.who} ended ({self._end()}), and its ranks with it{self._hint()}"
             ) from None
@@ -177,11 +188,12 @@ class RankServer:
         if self._silent < _READINGS:
             return
         state = self._state()
-        self._kill()  # it would not notice that its input is closed
+        end = "its command was killed" if self.is_elsewhere else "it was killed with its ranks"
+        close_all([self], 0)  # it would not notice that its input is closed
         raise ServerLostError(
-            f"{self._transport.who} gave no sign of life for {patience_s:.0f} s{state}; it was"
-            " killed with its ranks, and the next launch starts another. Check what stops processes"
-            " there: a debugger, a scheduler, SIGSTOP"
+            f"{self._transport.who} gave no sign of life for {patience_s:.0f} s{state}; {end}, and"
+            " the next launch starts another. Check what stops processes there: a debugger, a"
+            " scheduler, SIGSTOP"
         )
 
     def _state(self) -> str:
@@ -196,24 +208,34 @@ class RankServer:
             self._process.stdin.close()
 
     def close(self) -> None:
-        """Hang up, and kill what does not end. A second call does nothing."""
-        self.hang_up()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(self._transport.goodbye_s)
-        self._kill()
+        """End it, gently first. A second call does nothing."""
+        close_all([self])
 
-    def _kill(self) -> None:
-        """Kill the command, with what it left behind."""
+    def terminate(self) -> None:
+        """Tell the command to end what it started elsewhere: a killed srun leaves its step."""
+        if self.is_elsewhere:
+            self._signal(signal.SIGTERM)
+
+    def wait_until(self, end: float) -> None:
+        """Wait until the command has ended, or ``end`` by ``time.monotonic()``."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(end - time.monotonic(), 0))
+
+    def kill(self) -> None:
+        """Kill the command, with what it left behind here."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if not self._transport.is_child:  # a killed srun leaves its step
-            self._signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_TERM_S)
+        if self._process.stdout.closed:
+            return  # its group may be another one by now
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
+
+    @property
+    def goodbye_s(self) -> float:
+        """The time that it has for its end."""
+        return self._transport.goodbye_s
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -225,22 +247,30 @@ class RankServer:
         return "\n".join((text.splitlines() or self._channel.printed())[-lines:])
 
 
-def close_all(servers: Iterable[RankServer]) -> None:
-    """End servers, all at the same time."""
-    servers = [*servers]
+def close_all(servers: Iterable[RankServer], within_s: float = math.inf) -> None:
+    """End servers, all at the same time, and within a time that may be shorter than theirs."""
+    servers, begin = [*servers], time.monotonic()
     for server in servers:
         server.hang_up()
     for server in servers:
-        server.close()
+        server.wait_until(begin + min(server.goodbye_s, within_s))
+    for server in servers:
+        server.terminate()
+    end = time.monotonic() + _TERM_S
+    for server in servers:
+        if server.is_elsewhere:
+            server.wait_until(end)
+    for server in servers:
+        server.kill()
 
 
 Name = TypeVar("Name", bound=Hashable)
 
 
-def await_answers(
-    servers: Mapping[Name, RankServer], patience_s: float
+def answers_of(
+    servers: Mapping[Name, RankServer], requests: Mapping[Name, Request], patience_s: float
 ) -> dict[Name, Answer | ServerLostError]:
-    """Return the answer of each server that was asked, or how it was lost.
+    """Ask each server, and return its answer, or how it was lost.
 
     If one fails, the others are asked to end GRACE_S later: they may fail, too, and one of them may
     be the cause. An interrupt ends all servers that have not answered.
@@ -251,6 +281,8 @@ def await_answers(
     next_reading, end_at = time.monotonic() + tick, math.inf
     asked_to_end = False
     try:
+        for name, server in servers.items():
+            server.ask(requests[name])
         while waiting:
             left = min(next_reading, end_at) - time.monotonic()
             wait([server.fileno() for server in waiting.values()], max(left, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 
@@ -14,21 +15,32 @@ _REMEDY = "rdzv_endpoint of the cluster file"
 
 
 class Rendezvous:
-    """The endpoint, host:port. Rank 0 listens there, on the node that ``is_host``."""
+    """The endpoint, host:port. Rank 0 listens there, on the node that ``is_host``.
 
-    def __init__(self, endpoint: str, *, is_host: bool) -> None:
+    ``launch`` is a name that no other launch has: ranks of two could meet at one endpoint.
+    """
+
+    def __init__(self, endpoint: str, *, is_host: bool, launch: str = "") -> None:
         self.endpoint = endpoint
+        self._launch = launch
         self._is_host = is_host
         host, _, port = endpoint.rpartition(":")
         self._host, self._port = host.strip("[]"), int(port)
+        self._resolved = self._host
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables by which torch finds it."""
-        return {"MASTER_ADDR": self._host, "MASTER_PORT": str(self._port)}
+        return {
+            "MASTER_ADDR": self._host,
+            "MASTER_PORT": str(self._port),
+            "TORCHELASTIC_RUN_ID": self._launch,
+        }
 
     def check(self) -> None:
         """Raise LaunchError if the nodes cannot meet at the endpoint."""
+        with contextlib.suppress(OSError):  # a name that nobody knows yet: torch waits for it
+            self._resolved = str(socket.getaddrinfo(self._host, self._port)[0][4][0])
         own = address_towards(self._host)
         if own is not None and is_loopback(own) and not is_loopback(self._host):
             raise LaunchError(
@@ -51,9 +63,9 @@ class Rendezvous:
                     ) from None
 
     def unreachable(self) -> str | None:
-        """Return the endpoint if this node does not reach its host."""
-        try:
-            socket.create_connection((self._host, self._port), timeout=_CONNECT_S).close()
+        """Return the endpoint if this node does not reach its host, which takes 2 s at most."""
+        try:  # without a name server, which may be cut off as well
+            socket.create_connection((self._resolved, self._port), timeout=_CONNECT_S).close()
         except ConnectionRefusedError:
             return None  # the host answers: rank 0 has ended
         except OSError:

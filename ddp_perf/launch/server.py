@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ddp_perf.launch.interpreter import (
     install_command,
     missing_here,
+    package_path,
     server_environment,
 )
 
@@ -40,6 +41,8 @@ def main(arguments: list[str]) -> int:
         print(lacks, file=sys.stderr)
         return 1
     environ = server_environment({**os.environ, **start["environ"]})
+    if "PYTHONPATH" in start["environ"]:  # of a case
+        environ["PYTHONPATH"] = package_path(start["environ"])
     if environ != dict(os.environ):  # some variables are read when Python starts
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:], line], environ)
     from ddp_perf.launch.launcher import ScratchDirectory
@@ -63,9 +66,10 @@ def _serve(parent: int | None, preloaded: list[str], directory: Path) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ends = contextlib.nullcontext()
     channel = _own_channel()
-    with contextlib.suppress(EOFError, ConnectionError), ends:
+    with contextlib.suppress(EOFError, ConnectionError, _EndedError), ends:
         # These imports take a second, since they import torch: the guards come first.
-        from ddp_perf.launch.supervisor.supervise import Driver, serve
+        from ddp_perf.launch.supervisor.supervise import serve
+        from ddp_perf.launch.supervisor.watch import Driver
         from ddp_perf.worker.rank_setup import freeze, preload
 
         runtime = read_runtime()
@@ -75,12 +79,16 @@ def _serve(parent: int | None, preloaded: list[str], directory: Path) -> int:
             return 1
         channel.send(own_hello(runtime))
         freeze()
-        serve(Driver(channel), directory)
+        serve(Driver(channel), directory, elsewhere=parent is None)
     return 0
 
 
+class _EndedError(BaseException):
+    """SIGTERM or SIGHUP: nothing on the way takes it for another error."""
+
+
 def _end() -> NoReturn:
-    raise EOFError
+    raise _EndedError
 
 
 def _own_channel() -> Channel:
@@ -142,7 +150,6 @@ def has_opened_cuda(descriptors: Path = Path("/proc/self/fd")) -> bool:
 
 
 if __name__ == "__main__":
-    # The working directory, or that of the package: either may have other modules. What this
-    # package still imports of itself is found without it.
-    del sys.path[0]
+    # The working directory, or that of the package, comes last: either may have other modules.
+    sys.path.append(sys.path.pop(0))
     sys.exit(main(sys.argv[1:]))

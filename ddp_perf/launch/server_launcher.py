@@ -7,6 +7,7 @@ import datetime
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from ddp_perf.launch.protocol import (
     Request,
     patience_with,
 )
-from ddp_perf.launch.rank_server import RankServer, ServerLostError, await_answers, close_all
+from ddp_perf.launch.rank_server import RankServer, ServerLostError, answers_of, close_all
 from ddp_perf.launch.supervisor.output import forget_output, keep_output
 from ddp_perf.system.capacity import Capacity, named
 from ddp_perf.system.files import replace_file
@@ -81,23 +82,27 @@ class ServerLauncher:
     def capacity(self) -> Capacity:
         """Return the capacity of the first node, under the name that the engine has for it."""
         self.runtime()
-        node = self._engine.nodes[0]
+        known = (node for node in self._engine.nodes if (node, "cpu") in self._facts)
+        node = next(known)  # `runtime` has raised if there is none
         return named(self._facts[node, "cpu"].capacity, node)
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        started = datetime.datetime.now(datetime.timezone.utc)
-        begin = time.monotonic()
         if request.output is not None:
             forget_output(Path(request.output))
         case = request.case
         names = self._names(case.nodes, request.node)
-        endpoint = self._engine.endpoint(names[0]) if case.nodes > 1 else None
         keys = self._keys(names, case.tier, case)
+        problems = self._start(keys)
+        started = datetime.datetime.now(datetime.timezone.utc)
+        begin = time.monotonic()
+        endpoint = self._engine.endpoint(names[0]) if case.nodes > 1 and not problems else None
+        id_ = uuid.uuid4().hex
         messages = {
-            key: NodeLaunch(request=request, number=number, endpoint=endpoint)
+            key: NodeLaunch(request=request, number=number, endpoint=endpoint, id=id_)
             for number, key in enumerate(keys)
         }
-        ends = self._asked(messages, patience_with(case))
+        # Nothing is asked if a server does not start.
+        ends = _unstarted(names, problems) if problems else self._asked(messages, case)
         outcome = combine(request, ends)
         _write_files(request, ends)
         if isinstance(outcome, LaunchFailure):
@@ -124,8 +129,12 @@ class ServerLauncher:
         Raises LaunchError if ranks cannot be started.
         """
         launch = LaunchRequest(case=request.case, round=0)
-        (key,) = self._keys(self._names(1, None), "cpu", request.case)
-        (end,) = self._asked({key: request}, patience_with(request.case))
+        names = self._names(1, None)
+        (key,) = self._keys(names, "cpu", request.case)
+        problems = self._start([key])
+        (end,) = (
+            _unstarted(names, problems) if problems else self._asked({key: request}, request.case)
+        )
         if end.answer is not None and end.answer.counted is not None:
             return end.answer.counted
         outcome = combine(launch, [end])
@@ -148,7 +157,8 @@ class ServerLauncher:
                 raise LaunchError(f"there is no node {only!r}; there are: {', '.join(known)}")
             return (only,)
         if count > max(len(known), 1):
-            raise LaunchError(f"the case needs {count} nodes, and there is {', '.join(known)}")
+            there = ", ".join(known) or "one; name several in a cluster file: --ddp-cluster FILE"
+            raise LaunchError(f"the case needs {count} nodes, and there is {there}")
         return known[:count] or ("",)
 
     def _keys(self, names: Sequence[str], tier: Tier, case: Case | None) -> list[_Key]:
@@ -207,11 +217,14 @@ class ServerLauncher:
             key: DescribeRequest(tier=tier) for key in keys if (key.node, tier) not in self._facts
         }
         problems = {}
-        for end in self._asked(unknown, MOST_PATIENCE_S):
+        for end, key in zip(self._asked(unknown), unknown, strict=True):
             if end.answer is not None and end.answer.facts is not None:
                 self._facts[end.node, tier] = end.answer.facts
+            elif end.answer is not None:
+                last = self._servers[key].output_tail(1) or "no output"
+                problems[end.node] = f"node {end.node}: its facts cannot be read: {last}"
             else:
-                problems[end.node] = f"node {end.node}: {end.lost or 'its facts cannot be read'}"
+                problems[end.node] = f"node {end.node}: {end.lost}"
         known = [(node, facts) for (node, of), facts in self._facts.items() if of == tier]
         for node, facts in known[1:]:
             difference = describe_difference(known[0][1], facts, (known[0][0], node))
@@ -219,23 +232,16 @@ class ServerLauncher:
                 raise LaunchError(difference)
         return problems
 
-    def _asked(self, messages: Mapping[_Key, Request], patience_s: float) -> list[NodeEnd]:
+    def _asked(self, messages: Mapping[_Key, Request], case: Case | None = None) -> list[NodeEnd]:
         """Return what each node answers, or how it is lost: the next request starts another server.
 
-        Nothing is asked if a server does not start.
+        ``case`` is that of the messages, if they have one.
         """
-        problems = self._start(list(messages))
-        if problems:
-            return [
-                NodeEnd(node=key.node, lost=problems[key.node])
-                if key.node in problems
-                else NodeEnd(node=key.node, answer=Answer())
-                for key in messages
-            ]
         servers = {key: self._servers[key] for key in messages}
-        for key, message in messages.items():
-            servers[key].ask(message)
-        found = await_answers(servers, patience_s)
+        # The network between nodes may be silent for a while.
+        has_names = any(key.node for key in messages)
+        patience_s = MOST_PATIENCE_S if case is None or has_names else patience_with(case)
+        found = answers_of(servers, messages, patience_s)
         return [self._end(key, found[key]) for key in messages]
 
     def _end(self, key: _Key, found: Answer | ServerLostError) -> NodeEnd:
@@ -253,6 +259,16 @@ class ServerLauncher:
         shutil.rmtree(server.directory, ignore_errors=True)
 
 
+def _unstarted(names: Sequence[str], problems: Mapping[str, str]) -> list[NodeEnd]:
+    """Return the ends of nodes of which some started no server."""
+    return [
+        NodeEnd(node=name, lost=problems[name])
+        if name in problems
+        else NodeEnd(node=name, answer=Answer())
+        for name in names
+    ]
+
+
 def _files(kind: str, ends: Sequence[NodeEnd]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for end in ends:
@@ -268,6 +284,7 @@ def _write_files(request: LaunchRequest, ends: Sequence[NodeEnd]) -> None:
         # The outcome is more important than a file that cannot be written.
         with contextlib.suppress(OSError):
             for name, data in _files(kind, ends).items():
-                assert directory is not None  # only what was asked for is brought
+                if directory is None:
+                    break  # code that is measured may send what nobody asked for
                 Path(directory).mkdir(parents=True, exist_ok=True)
                 replace_file(Path(directory) / name, data)

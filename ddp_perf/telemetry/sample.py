@@ -94,15 +94,10 @@ class Sampler:
 
     def read(self) -> Sample:
         """Read the counters."""
-        at_s = time.monotonic()
-        own = resource.getrusage(resource.RUSAGE_SELF)
         times = read_core_times()
         # On a whole machine some cores are always idle, and reading all clocks takes long.
         clocked = self._cores if self._pinned else ()
         return Sample(
-            at_s=at_s,
-            cpu_s=own.ru_utime + own.ru_stime,
-            system_s=own.ru_stime,
             children_s=_children_s(),
             cores={core: times[core] for core in self._cores if core in times},
             family_cpu=family_cpu(os.getppid(), self._cores),
@@ -115,11 +110,13 @@ class Sampler:
             rdma=read_rdma() if self._reads_rdma else None,
             gpu=None if self._gpu is None else read_counters(self._gpu),
             gpu_processes=self._gpu_processes,
+            **_own(),  # last: what a sample takes is before the steps
         )
 
     def read_after(self, before: Sample) -> Sample:
         """Read the counters after the steps that followed ``before``, and then what takes long."""
-        after = self.read()
+        own = _own()  # first: what a sample takes is after the steps
+        after = msgspec.structs.replace(self.read(), **own)
         slow: dict[str, Any] = {}
         if self._gpu is not None:
             to_epoch_s = time.time() - time.monotonic()
@@ -129,6 +126,13 @@ class Sampler:
         if waited_for_memory(before, after):
             slow["memory_filled"] = _memory_filled()
         return msgspec.structs.replace(after, **slow)
+
+
+def _own() -> dict[str, Any]:
+    """Return the moment, and the CPU time of this process until then."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = own.ru_utime + own.ru_stime
+    return {"at_s": time.monotonic(), "cpu_s": cpu_s, "system_s": own.ru_stime}
 
 
 def _memory_filled() -> float | None:

@@ -24,7 +24,7 @@ from torch.distributed import FileStore, Store, TCPStore
 import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
-from ddp_perf.errors import DdpPerfError, NeedsGpuError
+from ddp_perf.errors import DdpPerfError, LaunchError, NeedsGpuError
 from ddp_perf.torch_compat import flight_recorder_entries
 from ddp_perf.worker.counting.count import count_step
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
@@ -69,6 +69,7 @@ _MACHINERY = (
 )
 # The address of a socket has at most 107 bytes, and its name in the directory has 18.
 _LONGEST_DIRECTORY = 107 - len("/listener-12345678")
+_LAUNCH = "ddp_perf.launch"  # key of the store between nodes
 
 
 def run_rank(request: LaunchRequest, channels: RankChannels, parent: int) -> NoReturn:
@@ -107,19 +108,30 @@ def run_rank(request: LaunchRequest, channels: RankChannels, parent: int) -> NoR
 def _store(request: LaunchRequest, directory: Path) -> Store:
     """Return where the ranks meet: in a file of their node, or at the port of the first of several.
 
-    Rank 0 listens at that port. The others wait for it.
+    Rank 0 listens at that port. The others wait for it. Raises LaunchError if it cannot, or if the
+    ranks of another launch meet there.
     """
     case = request.case
     if case.nodes == 1:
         return FileStore(str(directory / "store"), case.world_size)
-    return TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=os.environ["RANK"] == "0",
-        wait_for_workers=False,
-        # The supervisor, whose deadline is earlier, names the rank that does not come.
-        timeout=datetime.timedelta(seconds=2 * case.schedule.start_deadline_s),
-    )
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_first, own = os.environ["RANK"] == "0", os.environ["TORCHELASTIC_RUN_ID"]
+    # The supervisor, whose deadline is earlier, names the rank that does not come.
+    patience = datetime.timedelta(seconds=2 * case.schedule.start_deadline_s)
+    try:
+        store = TCPStore(host, port, is_master=is_first, wait_for_workers=False, timeout=patience)
+    except RuntimeError as error:
+        if not is_first:
+            raise
+        raise LaunchError(f"rank 0 cannot listen at {host}:{port}: {error}") from None
+    if is_first:
+        store.set(_LAUNCH, own)
+    elif store.get(_LAUNCH).decode() != own:
+        raise LaunchError(
+            f"the ranks of another launch meet at {host}:{port}: give one of both sessions another"
+            " rdzv_endpoint in its cluster file"
+        )
+    return store
 
 
 def _keep_sockets_in(directory: Path) -> None:

@@ -170,7 +170,7 @@ def set_variables(case: Case) -> None:
 
     Those that the user has set stay.
     """
-    meeting = os.environ.get("MASTER_ADDR")  # forked ranks have none, and are on one machine
+    meeting = os.environ.get("MASTER_ADDR")  # a server sets it between nodes alone
     # What starts ranks may leave out how many nodes there are. torchrun states it.
     is_stated = os.environ.get("LOCAL_WORLD_SIZE") == str(case.world_size)
     if meeting is None or (case.nodes == 1 and (is_stated or is_loopback(meeting))):

@@ -54,7 +54,8 @@ def freeze() -> None:
 def set_up_rank(files: RankFiles, parent: int) -> None:
     """Let this process end with ``parent`` and at SIGTERM, and write output and stacks to files."""
     die_with_parent(parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it
+    for number in (signal.SIGTERM, signal.SIGHUP):  # which are for the server
+        signal.signal(number, signal.SIG_DFL)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # so that all that this rank starts can be killed with it
     _redirect_output(files)

@@ -205,7 +205,7 @@ def test_a_server_that_is_killed_or_stopped_is_replaced(wrapped, coloured):
 
     for failure, why in (
         (killed, "ended (exit code 137), and its ranks with it"),
-        (stopped, "gave no sign of life for 5 s; it was killed"),
+        (stopped, "gave no sign of life for 5 s; its command was killed"),
     ):
         assert isinstance(failure, LaunchFailure)
         assert failure.kind == "server"

@@ -178,6 +178,24 @@ def test_a_server_that_dies_is_named_and_replaced(launch, second):
     assert isinstance(after, LaunchResult), str(after)
 
 
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+
+
+def test_a_server_has_one_thread_and_listens_nowhere_and_ranks_of_one_machine_on_it_alone(
+    launcher, request_of, tmp_path
+):
+    request = request_of("promises:build", {"note": str(tmp_path / "rank")})
+
+    outcome = launcher.launch(request)
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    for rank in (0, 1):
+        found = json.loads((tmp_path / f"rank{rank}").read_text())
+        assert (found["threads"], found["server"]) == (1, [])
+        assert found["rank"]  # gloo, for its pairs
+        assert set(found["rank"]) <= LOOPBACK
+
+
 def test_launches_leave_no_process(launch):
     """Those of Slurm are no descendants of this process: test_slurm.py looks for them."""
     launch("nothing")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.engine import SERVER, Transport, server_words
+from ddp_perf.launch.engine import GOODBYE_S, SERVER, Transport, server_words
 from ddp_perf.launch.interpreter import (
     package_alone,
     package_directory,
@@ -39,7 +39,7 @@ class _OneNode:
         return ()
 
     def endpoint(self, node: str) -> str:
-        raise LaunchError("ranks of several nodes need a cluster file: --ddp-cluster FILE")
+        raise NotImplementedError("one node has no other to meet")
 
     def loss(self, node: str) -> str | None:
         return None
@@ -86,7 +86,6 @@ class ThisMachine(_OneNode):
 
 
 PLACEHOLDER = "{command}"
-_GOODBYE_S = 15.0  # the server ends its ranks in 3 s; the rest is for the container
 
 
 class UserCommand(_OneNode):
@@ -117,7 +116,7 @@ class UserCommand(_OneNode):
             words=self._words,
             environ={**self.environ, "PYTHONPATH": package_path(self.environ, package)},
             working_directory=self._working_directory,
-            goodbye_s=_GOODBYE_S,
+            goodbye_s=GOODBYE_S,
             remedy=(
                 f"mount {package_directory()}/ddp_perf there and set PYTHONPATH to the directory"
                 " that contains it, or install this version there"

@@ -1,1 +1,1 @@
-"""Inside the forkserver: start the ranks of a launch, watch each one, and report why one failed."""
+"""Inside a server: start the ranks of a launch, watch each one, and report why one failed."""

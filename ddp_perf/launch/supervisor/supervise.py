@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,68 +21,42 @@ from ddp_perf.core.work import CountRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.node_facts import NodeFacts, read_facts
 from ddp_perf.launch.protocol import (
+    RANK_FILE,
     Answer,
-    Channel,
     DescribeRequest,
     EndRequest,
     NodeLaunch,
-    Request,
 )
 from ddp_perf.launch.rendezvous import Rendezvous
 from ddp_perf.launch.supervisor.output import beginnings
 from ddp_perf.launch.supervisor.postmortem import place_of
 from ddp_perf.launch.supervisor.rank import RankProcess
-from ddp_perf.launch.supervisor.watch import EndedError, end_ranks, ending_orphans, watch_ranks
+from ddp_perf.launch.supervisor.watch import (
+    Driver,
+    EndedError,
+    end_ranks,
+    ending_orphans,
+    watch_ranks,
+)
+from ddp_perf.system.host.termination import die_with_parent
 from ddp_perf.worker.process import count_as_rank, run_rank
 from ddp_perf.worker.report import Heartbeats, RankChannels, RankFiles
 
-_REQUEST: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-_IDLE_S = 60.0  # a connection on which nothing is sent may be closed on the way
 _OTHERS_S = 3.0  # each node looks at its ranks once a second
-_FILES = re.compile(r"rank[0-9]+\.(json|json\.gz)")
+_FACTS_S, _POLL_S = 60.0, 1.0
+_MOST_BROUGHT = 2**29  # bytes of files
 
 
-class Driver:
-    """The driver at the other end of a channel."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def next(self) -> Request:
-        """Return the next request. Raises EOFError."""
-        while (data := self._channel.receive(_IDLE_S)) is None:
-            self.beat()
-        return _REQUEST.decode(data)
-
-    def answer(self, answer: Answer) -> None:
-        self._channel.send(msgspec.json.encode(answer))
-
-    def fileno(self) -> int:
-        return self._channel.fileno()
-
-    def beat(self) -> None:
-        self._channel.beat()
-
-    def check(self) -> None:
-        if self._channel.pending or wait([self.fileno()], 0):
-            if isinstance(self.next(), EndRequest):
-                raise EndedError
-            raise EOFError  # a driver sends nothing else during a launch
-
-    def close(self) -> None:
-        """Close the channel in a fork of this process."""
-        self._channel.close()
-
-
-def serve(driver: Driver, directory: Path) -> None:
+def serve(driver: Driver, directory: Path, *, elsewhere: bool) -> None:
     """Answer the driver's requests, with files in ``directory``.
 
+    ``elsewhere``: the driver may have other files, so flight records and traces are brought to it.
     Raises EOFError or ConnectionError when the driver has ended.
     """
     while True:
         match driver.next():
             case NodeLaunch() as launch:
-                driver.answer(run_launch(launch, directory, driver))
+                driver.answer(run_launch(launch, directory, driver, elsewhere=elsewhere))
             case CountRequest() as request:
                 driver.answer(run_count(request, directory, driver))
             case DescribeRequest(tier=tier):
@@ -91,14 +65,16 @@ def serve(driver: Driver, directory: Path) -> None:
                 pass  # the launch had ended by itself
 
 
-def run_launch(message: NodeLaunch, directory: Path, driver: Driver) -> Answer:
+def run_launch(
+    message: NodeLaunch, directory: Path, driver: Driver, *, elsewhere: bool = True
+) -> Answer:
     """Run the part of a launch that this node has. Every rank has ended when this returns.
 
     Raises EOFError if the driver closes the connection meanwhile.
     """
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
     try:
-        return _NodeLaunch(message, launch_directory, driver).run()
+        return _NodeLaunch(message, launch_directory, driver, elsewhere=elsewhere).run()
     except EndedError:
         failure = _failure(message.request, "it was ended while its ranks ran")
         return Answer(failure=failure, was_ended=True)
@@ -120,15 +96,21 @@ class _NodeLaunch:
     Raises LaunchError if the nodes cannot meet.
     """
 
-    def __init__(self, message: NodeLaunch, directory: Path, driver: Driver) -> None:
+    def __init__(
+        self, message: NodeLaunch, directory: Path, driver: Driver, *, elsewhere: bool
+    ) -> None:
         self._records, self._profiles = directory / "records", directory / "profiles"
-        self._request = request = _with_directories(message.request, self._records, self._profiles)
+        self._request = request = message.request
+        if elsewhere:
+            self._request = _with_directories(request, self._records, self._profiles)
         self._directory = directory
         self._driver = driver
         self._first = message.number * request.case.ranks_per_node
         self._meeting: Rendezvous | None = None
         if message.endpoint is not None:
-            self._meeting = Rendezvous(message.endpoint, is_host=message.number == 0)
+            self._meeting = Rendezvous(
+                message.endpoint, is_host=message.number == 0, launch=message.id
+            )
             self._meeting.check()
         self._ranks: list[RankProcess] = []
 
@@ -179,22 +161,18 @@ class _NodeLaunch:
         failed = [rank for rank in self._ranks if rank.failed]
         is_symptom = bool(failed) and all(rank.is_symptom for rank in failed)
         hangs, place, unreachable = failure.kind == "hang", None, None
+        self._driver.beat()
         if hangs or is_symptom:
             unreachable = self._meeting.unreachable()
         if hangs:
             place = min(place_of(self._request.case.tier, rank) for rank in self._ranks)
-            self._let_others_notice()
+            # Ranks of other nodes would lose their peers, and hide which of them hangs: they are
+            # left as they are until those nodes have noticed the same hang.
+            with contextlib.suppress(EndedError):
+                self._driver.check(_OTHERS_S)
         return msgspec.structs.replace(
             answer, is_symptom=is_symptom, place=place, unreachable=unreachable
         )
-
-    def _let_others_notice(self) -> None:
-        """Leave the ranks as they are until the other nodes have noticed the same hang.
-
-        Ranks there would lose their peers, and hide which rank of their node hangs.
-        """
-        if wait([self._driver.fileno()], _OTHERS_S):
-            self._driver.check()
 
 
 def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:
@@ -223,26 +201,37 @@ def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:
 
 
 def _read_facts(tier: Tier, driver: Driver) -> NodeFacts | None:
-    """Return the facts of this node, which a fork reads: NVML stays out of this process."""
+    """Return the facts of this node, which a fork reads: NVML stays out of this process.
+
+    None: it could not, and printed why, or took too long. Raises EOFError as `run_launch`.
+    """
     context = multiprocessing.get_context("fork")
     reading, writing = context.Pipe(duplex=False)
+    parent = os.getpid()
 
     def read() -> None:
+        die_with_parent(parent)
         driver.close()
         writing.send_bytes(msgspec.json.encode(read_facts(tier)))
 
     process = context.Process(target=read)
     process.start()
     writing.close()
+    end = time.monotonic() + _FACTS_S
     try:
-        while not reading.poll(1.0):
-            driver.beat()
-        return msgspec.json.decode(reading.recv_bytes(), type=NodeFacts)
-    except EOFError:
-        return None  # it has printed why
+        while not wait([reading], 1.0):
+            driver.check()
+            if time.monotonic() > end:
+                return None
+        with contextlib.suppress(EOFError):
+            return msgspec.json.decode(reading.recv_bytes(), type=NodeFacts)
+    except EndedError:
+        pass
     finally:
-        process.join()
+        process.kill()
+        process.join(_POLL_S)  # the kernel cannot end one that waits for a lost GPU
         reading.close()
+    return None
 
 
 def _rank(
@@ -288,11 +277,16 @@ def _with_directories(request: LaunchRequest, records: Path, profiles: Path) -> 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Return the ranks' files in a directory, by name; none if it is not there."""
+    """Return the ranks' files in a directory, by name; none if it is not there.
+
+    Raises LaunchError if they are too large to be brought.
+    """
     if not directory.is_dir():
         return {}
-    return {
-        path.name: path.read_bytes()
-        for path in sorted(directory.iterdir())
-        if _FILES.fullmatch(path.name) and path.is_file()
-    }
+    files = [path for path in sorted(directory.iterdir()) if RANK_FILE.search(path.name)]
+    if (size := sum(path.stat().st_size for path in files)) > _MOST_BROUGHT:
+        raise LaunchError(
+            f"the traces of this node have {size / 2**20:.0f} MiB, which is too much to be brought:"
+            " profile fewer steps"
+        )
+    return {path.name: path.read_bytes() for path in files if path.is_file()}

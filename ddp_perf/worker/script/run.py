@@ -111,7 +111,6 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(case.world_size),
-        "TORCHELASTIC_RUN_ID": os.environ["MASTER_PORT"],  # of no other launch at the same time
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -128,7 +127,11 @@ def _meeting_on_this_host(rank: int, store: Store) -> TCPStore:
         store.set(_PORT, str(meeting.port))
     else:
         meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
-    os.environ |= {"MASTER_ADDR": _LOOPBACK, "MASTER_PORT": str(meeting.port)}
+    os.environ |= {
+        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_PORT": str(meeting.port),
+        "TORCHELASTIC_RUN_ID": str(meeting.port),  # of no other launch at the same time
+    }
     return meeting
 
 

@@ -106,7 +106,18 @@ class PlayedServer:
     def hang_up(self):
         pass
 
+    goodbye_s, is_elsewhere = 0.0, True
+
+    def wait_until(self, end):
+        pass
+
+    def terminate(self):
+        pass
+
     def close(self):
+        self.kill()
+
+    def kill(self):
         self._engine.ended.append(self._node)
         with contextlib.suppress(OSError):
             for descriptor in self._descriptors:

@@ -13,7 +13,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Pro
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import server_launcher
 from ddp_perf.launch.engine import forwarded_variables
-from ddp_perf.launch.protocol import Answer, NodeLaunch
+from ddp_perf.launch.protocol import Answer
 from ddp_perf.launch.rank_server import ServerLostError
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case, make_failure, make_placement, make_rank_result
@@ -65,10 +65,23 @@ def test_each_node_gets_its_number_and_where_the_ranks_meet(launcher_of):
 
     launcher_of(engine).launch(request)
 
-    assert engine.asked == [
-        ("a", NodeLaunch(request=request, number=0, endpoint="a:29400")),
-        ("b", NodeLaunch(request=request, number=1, endpoint="a:29400")),
-    ]
+    (_, first), (_, second) = engine.asked
+    assert [node for node, _ in engine.asked] == ["a", "b"]
+    assert [first.number, second.number] == [0, 1]
+    assert first.endpoint == second.endpoint == "a:29400"
+    assert first.request == second.request == request
+    assert first.id == second.id != ""
+
+
+def test_no_two_launches_have_one_id(launcher_of):
+    """Their ranks could meet at one endpoint."""
+    engine = PlayedEngine(a=PlayedNode(*ANSWERS[:1] * 2), b=PlayedNode(*ANSWERS[1:] * 2))
+    launcher = launcher_of(engine)
+
+    for round_ in range(2):
+        launcher.launch(LaunchRequest(case=CASE, round=round_))
+
+    assert len({launch.id for _, launch in engine.asked}) == 2
 
 
 def test_the_ranks_of_one_node_meet_at_no_port(launcher_of):
@@ -77,7 +90,8 @@ def test_the_ranks_of_one_node_meet_at_no_port(launcher_of):
 
     launcher_of(engine).launch(request)
 
-    assert engine.asked == [("a", NodeLaunch(request=request))]
+    ((_, launch),) = engine.asked
+    assert (launch.endpoint, launch.number) == (None, 0)
 
 
 def test_a_second_launch_finds_the_servers_warm(launcher_of):
@@ -172,12 +186,18 @@ def test_the_facts_of_nodes_are_read_once(launcher_of):
 def test_facts_that_cannot_be_read_are_an_error_in_one_line(launcher_of):
     engine = PlayedEngine(a=PlayedNode(), b=PlayedNode(facts=None))
 
-    with pytest.raises(LaunchError, match=r"^node b: its facts cannot be read$"):
+    with pytest.raises(LaunchError, match=r"^node b: its facts cannot be read: the last line$"):
         launcher_of(engine).runtime(CASE)
 
 
 def test_the_capacity_is_that_of_the_first_node_by_its_name(launcher_of):
     assert launcher_of(two_nodes(*ANSWERS)).capacity().host.name == "a"
+
+
+def test_the_capacity_is_that_of_the_first_node_that_answers(launcher_of):
+    engine = PlayedEngine(a=PlayedNode(problem="no route"), b=PlayedNode())
+
+    assert launcher_of(engine, each_node=True).capacity().host.name == "b"
 
 
 def test_the_files_of_all_nodes_are_written_where_the_request_names(launcher_of, tmp_path):
@@ -211,6 +231,24 @@ def test_the_flight_records_of_a_failed_launch_are_written(launcher_of, tmp_path
     assert isinstance(outcome, LaunchFailure)
     assert outcome.node == "b"
     assert (tmp_path / "hangs" / "rank1.json").read_bytes() == b"[]"
+
+
+def test_files_that_nobody_asked_for_are_not_written(launcher_of, tmp_path, monkeypatch):
+    """Code that is measured can forge an answer of its node."""
+    monkeypatch.chdir(tmp_path)
+    forged = msgspec.structs.replace(ANSWERS[0], records={"rank0.json": b"x"})
+
+    outcome = launcher_of(two_nodes(forged, ANSWERS[1])).launch(LaunchRequest(case=CASE, round=0))
+
+    assert isinstance(outcome, LaunchResult)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("answers", [[Answer(), ANSWERS[1]], [ANSWERS[0], ANSWERS[0]]])
+def test_an_answer_without_the_results_of_its_ranks_is_a_failure(launcher_of, answers):
+    outcome = launcher_of(two_nodes(*answers)).launch(LaunchRequest(case=CASE, round=0))
+
+    assert "there are results of the ranks" in outcome.detail
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch import rank_server
 from ddp_perf.launch.engine import GOODBYE_S, Transport
 from ddp_perf.launch.protocol import Answer, DescribeRequest, NodeLaunch, own_hello
-from ddp_perf.launch.rank_server import RankServer, ServerLostError, await_answers
+from ddp_perf.launch.rank_server import RankServer, ServerLostError, answers_of
 from ddp_perf.launch.supervisor.rank import REAPED_S
 from tests.builders import make_case, make_failure
 from tests.unit.launch.played_servers import FACTS, RUNTIME
@@ -71,8 +71,7 @@ def serving(tmp_path):
 
 
 def answer_of(server, patience_s=60.0):
-    server.ask(REQUEST)
-    (found,) = await_answers({"": server}, patience_s).values()
+    (found,) = answers_of({"": server}, {"": REQUEST}, patience_s).values()
     return found
 
 
@@ -121,7 +120,7 @@ def test_a_silent_server_is_killed_after_the_patience(serving):
     lost = answer_of(server, patience_s=0.5)
 
     assert 0.5 <= time.monotonic() - begin < 30
-    assert str(lost).startswith("the server gave no sign of life for 0 s; it was killed")
+    assert str(lost).startswith("the server gave no sign of life for 0 s; its command was killed,")
     assert "debugger" in str(lost)
 
 
@@ -143,10 +142,12 @@ def test_the_others_are_asked_to_end_a_while_after_one_failed(serving, monkeypat
     waiting = serving("channel.receive(); answer()")  # the second request is that to end
     late = serving("time.sleep(0.01); answer()")
     servers = {"failing": failing, "waiting": waiting, "late": late}
-    for server in servers.values():
-        server.ask(REQUEST)
 
-    assert await_answers(servers, 60.0) == {"failing": FAILURE, "waiting": ANSWER, "late": ANSWER}
+    assert answers_of(servers, dict.fromkeys(servers, REQUEST), 60.0) == {
+        "failing": FAILURE,
+        "waiting": ANSWER,
+        "late": ANSWER,
+    }
 
 
 def test_an_interrupt_ends_every_server_that_has_not_answered(serving):
@@ -154,12 +155,10 @@ def test_an_interrupt_ends_every_server_that_has_not_answered(serving):
     hanging = "channel.receive()"
     interrupt = f"import os; os.kill({os.getpid()}, 2); channel.receive()"
     servers = {"a": serving(hanging), "b": serving(interrupt)}
-    for server in servers.values():
-        server.ask(REQUEST)
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            await_answers(servers, 60.0)
+            answers_of(servers, dict.fromkeys(servers, REQUEST), 60.0)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -194,18 +193,20 @@ def test_all_servers_are_told_to_end_before_one_is_waited_for(serving, tmp_path)
 
 
 def test_an_interrupt_while_it_starts_ends_it(tmp_path):
-    words = ["sh", "-c", f"read line; kill -INT {os.getpid()}; cat >/dev/null; echo ended >&2"]
+    words = ["sh", "-c", f"sleep 1; kill -INT {os.getpid()}; cat >/dev/null; echo ended >&2"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     transport = Transport(who="the server", words=words, environ=os.environ)
 
+    def start():
+        RankServer(transport, {}, (), tmp_path).greet()
+
     try:
-        server = RankServer(transport, {}, (), tmp_path)
         with pytest.raises(KeyboardInterrupt):
-            server.greet()
+            start()
     finally:
         signal.signal(signal.SIGINT, before)
 
-    assert server.output_tail() == "ended"
+    assert (tmp_path / "server.err").read_text() == "ended\n"
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path):

@@ -48,9 +48,10 @@ def test_only_the_first_node_needs_the_port():
 
 
 def test_torch_finds_an_endpoint_by_its_address_and_port():
-    assert Rendezvous("[::1]:29400", is_host=True).variables == {
+    assert Rendezvous("[::1]:29400", is_host=True, launch="one").variables == {
         "MASTER_ADDR": "::1",
         "MASTER_PORT": "29400",
+        "TORCHELASTIC_RUN_ID": "one",
     }
 
 

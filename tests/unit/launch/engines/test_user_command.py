@@ -133,7 +133,8 @@ def test_a_command_that_closes_the_standard_input():
 
 def test_a_command_that_never_answers_is_ended(monkeypatch):
     monkeypatch.setattr(rank_server, "START_S", 0.5)
-    monkeypatch.setattr(machine, "_GOODBYE_S", 0.5)
+    monkeypatch.setattr(rank_server, "_TERM_S", 0.5)
+    monkeypatch.setattr(machine, "GOODBYE_S", 0.5)
 
     said = refusal("sh -c 'echo pulling >&2; exec sleep 600' {command}")
 
