@@ -101,8 +101,7 @@ class ServerLauncher:
             key: NodeLaunch(request=request, number=number, endpoint=endpoint, id=id_)
             for number, key in enumerate(keys)
         }
-        # Nothing is asked if a server does not start.
-        ends = _unstarted(names, problems) if problems else self._asked(messages, case)
+        ends = self._asked(messages, problems, case)
         outcome = combine(request, ends)
         _write_files(request, ends)
         if isinstance(outcome, LaunchFailure):
@@ -129,12 +128,8 @@ class ServerLauncher:
         Raises LaunchError if ranks cannot be started.
         """
         launch = LaunchRequest(case=request.case, round=0)
-        names = self._names(1, None)
-        (key,) = self._keys(names, "cpu", request.case)
-        problems = self._start([key])
-        (end,) = (
-            _unstarted(names, problems) if problems else self._asked({key: request}, request.case)
-        )
+        (key,) = self._keys(self._names(1, None), "cpu", request.case)
+        (end,) = self._asked({key: request}, self._start([key]), request.case)
         if end.answer is not None and end.answer.counted is not None:
             return end.answer.counted
         outcome = combine(launch, [end])
@@ -217,7 +212,7 @@ class ServerLauncher:
             key: DescribeRequest(tier=tier) for key in keys if (key.node, tier) not in self._facts
         }
         problems = {}
-        for end, key in zip(self._asked(unknown), unknown, strict=True):
+        for end, key in zip(self._asked(unknown, {}), unknown, strict=True):
             if end.answer is not None and end.answer.facts is not None:
                 self._facts[end.node, tier] = end.answer.facts
             elif end.answer is not None:
@@ -232,16 +227,23 @@ class ServerLauncher:
                 raise LaunchError(difference)
         return problems
 
-    def _asked(self, messages: Mapping[_Key, Request], case: Case | None = None) -> list[NodeEnd]:
+    def _asked(
+        self,
+        messages: Mapping[_Key, Request],
+        problems: Mapping[str, str],
+        case: Case | None = None,
+    ) -> list[NodeEnd]:
         """Return what each node answers, or how it is lost: the next request starts another server.
 
-        ``case`` is that of the messages, if they have one.
+        Nothing is asked if the start had ``problems``. ``case`` is that of the messages, if any.
         """
-        servers = {key: self._servers[key] for key in messages}
+        if problems:
+            lost = {name: NodeEnd(node=name, lost=why) for name, why in problems.items()}
+            return [lost.get(of.node, NodeEnd(node=of.node, answer=Answer())) for of in messages]
         # The network between nodes may be silent for a while.
         has_names = any(key.node for key in messages)
         patience_s = MOST_PATIENCE_S if case is None or has_names else patience_with(case)
-        found = answers_of(servers, messages, patience_s)
+        found = answers_of({key: self._servers[key] for key in messages}, messages, patience_s)
         return [self._end(key, found[key]) for key in messages]
 
     def _end(self, key: _Key, found: Answer | ServerLostError) -> NodeEnd:
@@ -257,16 +259,6 @@ class ServerLauncher:
         server = self._servers.pop(key)
         server.close()
         shutil.rmtree(server.directory, ignore_errors=True)
-
-
-def _unstarted(names: Sequence[str], problems: Mapping[str, str]) -> list[NodeEnd]:
-    """Return the ends of nodes of which some started no server."""
-    return [
-        NodeEnd(node=name, lost=problems[name])
-        if name in problems
-        else NodeEnd(node=name, answer=Answer())
-        for name in names
-    ]
 
 
 def _files(kind: str, ends: Sequence[NodeEnd]) -> dict[str, bytes]:

@@ -95,7 +95,7 @@ def run_rank(request: LaunchRequest, channels: RankChannels, parent: int) -> NoR
             rank=rank,
             local_rank=int(os.environ["LOCAL_RANK"]),
             heartbeats=channels.heartbeats,
-            store=_store(request, directory),
+            store=meet(request, directory),
             examination=examination,
         )
 
@@ -105,7 +105,7 @@ def run_rank(request: LaunchRequest, channels: RankChannels, parent: int) -> NoR
     end(lambda: measure_script(request, start(), directory=directory / "scratch", end=end))
 
 
-def _store(request: LaunchRequest, directory: Path) -> Store:
+def meet(request: LaunchRequest, directory: Path) -> Store:
     """Return where the ranks meet: in a file of their node, or at the port of the first of several.
 
     Rank 0 listens at that port. The others wait for it. Raises LaunchError if it cannot, or if the

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
+import signal
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -222,3 +224,33 @@ def test_an_error_of_the_machinery_in_a_command_is_one_here(tmp_path):
         pytest.raises(LaunchError, match=r"did not start: .*torch"),
     ):
         launcher.runtime()
+
+
+@pytest.mark.slow
+def test_a_case_that_sets_pythonpath_keeps_the_package(wrapped, launcher, request_of):
+    request = request_of(
+        "coloured:build", {}, world_sizes=[1], env={"PYTHONPATH": "/no/such/directory"}
+    )
+
+    for each in (wrapped, launcher):
+        outcome = each.launch(request)
+        assert isinstance(outcome, LaunchResult), str(outcome)
+
+
+@pytest.mark.slow
+def test_a_server_in_a_command_ends_at_sigterm_and_is_replaced(tmp_path):
+    """As docker stop, scancel or a node that drains end it."""
+    environ = {**os.environ, "PATH": PATH, "TMPDIR": str(tmp_path)}
+    command = "sh -c 'echo $$ >$TMPDIR/pid; exec {command}'"
+    with contextlib.closing(ServerLauncher(UserCommand(command, environ=environ))) as launcher:
+        launcher.runtime()
+        pid = int((tmp_path / "pid").read_text())
+        assert list(tmp_path.glob("ddp-perf-*"))
+        descriptor = os.pidfd_open(pid)
+
+        os.kill(pid, signal.SIGTERM)
+
+        assert select.select([descriptor], [], [], 60)[0]
+        os.close(descriptor)
+        assert not list(tmp_path.glob("ddp-perf-*"))
+        assert launcher.runtime().torch

@@ -104,3 +104,19 @@ def test_a_server_of_a_package_without_a_version_of_the_protocol_is_refused(tmp_
     first, remedy = str(caught.value).splitlines()
     assert f"the ddp_perf of the ranks ({tmp_path}) has none" in first
     assert remedy.startswith("remedy: install this version of ddp_perf for the ranks")
+
+
+def test_a_server_of_a_version_with_other_arguments_is_named(tmp_path):
+    launch = tmp_path / "ddp_perf" / "launch"
+    launch.mkdir(parents=True)
+    for directory in (launch, launch.parent):
+        (directory / "__init__.py").touch()
+    (launch / "server.py").write_text("import sys\n_, *more = map(int, sys.argv[1:])\n")
+    launcher = ServerLauncher(ThisMachine(package=tmp_path))
+
+    with contextlib.closing(launcher), pytest.raises(LaunchError) as caught:
+        launcher.runtime()
+
+    first, remedy = str(caught.value).splitlines()
+    assert "did not start: exit code 1: " in first
+    assert remedy.startswith("remedy: install this version of ddp_perf for the ranks")
