@@ -16,6 +16,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch import server_launcher
 from ddp_perf.launch.engines.slurm import SlurmEngine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.slurm_cluster import NODES
@@ -126,7 +127,7 @@ def test_servers_have_the_environment_and_all_cores(slurm, cluster, monkeypatch)
         launcher.runtime()
         (server,) = serving(cluster, "node2")
 
-        assert "CHOSEN=by the user\0" in Path(f"/proc/{server}/environ").read_text()
+        assert "CHOSEN=by the user\0" in Path(f"/proc/{server}/environ").read_text(encoding="utf-8")
         assert os.sched_getaffinity(server) == os.sched_getaffinity(0)
 
 
@@ -156,7 +157,11 @@ def test_a_server_that_is_killed_is_named_and_the_next_launch_runs(slurm, over_n
     assert isinstance(launcher.launch(over_nodes()), LaunchResult)
 
 
-def test_a_server_that_is_stopped_is_ended_with_its_step(meanwhile, cluster, over_nodes):
+def test_a_server_that_is_stopped_is_ended_with_its_step(
+    meanwhile, cluster, over_nodes, monkeypatch
+):
+    monkeypatch.setattr(server_launcher, "MOST_PATIENCE_S", 5.0)
+
     def stop():
         os.kill(serving(cluster, "node2")[0], signal.SIGSTOP)
 
@@ -279,6 +284,7 @@ import contextlib, signal, sys
 import msgspec
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.engines.slurm import SlurmEngine
+from ddp_perf.launch import server_launcher
 from ddp_perf.launch.server_launcher import ServerLauncher
 
 def end(*_):
