@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from ddp_perf.launch.engines.hosts import Hosts
 from ddp_perf.launch.server_launcher import ServerLauncher
 
 settings.register_profile("few", max_examples=30)
@@ -34,4 +36,14 @@ def _heed_interrupts() -> None:
 def launcher() -> Iterator[ServerLauncher]:
     """One forkserver for all tests that launch real ranks: it takes seconds to start."""
     with contextlib.closing(ServerLauncher()) as launcher:
+        yield launcher
+
+
+@pytest.fixture(scope="session")
+def nodes_launcher() -> Iterator[ServerLauncher]:
+    """Servers on two hosts, both of which are this machine: for cases of two nodes."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    engine = Hosts(["a", "b"], node_shell="env NODE={node} sh -c", endpoint=endpoint)
+    with contextlib.closing(ServerLauncher(engine)) as launcher:
         yield launcher

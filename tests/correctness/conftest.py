@@ -40,7 +40,7 @@ def case_of(tier) -> Callable[..., Case]:
 
 
 @pytest.fixture(scope="session")
-def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
+def trained(launcher, nodes_launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
     """``trained("Mlp", 2, steps=4, strategy="fsdp", …)``: a trained case; each is launched once."""
     done: dict[str, Trained] = {}
 
@@ -59,7 +59,8 @@ def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
             for name in MODEL_ARGUMENTS & fields.keys():
                 arguments[name] = fields.pop(name)
             case = case_of(f"{workload}:build", world_size, arguments, steps=steps, **fields)
-            done[key] = train(launcher, case, directory)
+            of_case = nodes_launcher if case.nodes > 1 else launcher
+            done[key] = train(of_case, case, directory)
         return done[key]
 
     return run

@@ -87,7 +87,7 @@ def make_training_case(
 ) -> Case:
     """Return a case of the options in ``suite``, which must pass the checks of collection.
 
-    Several nodes are simulated: their ranks are all on this machine.
+    Several nodes are all on this machine.
     """
     fields = {
         "suite": "correctness",

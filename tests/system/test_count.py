@@ -98,9 +98,10 @@ def test_another_process_counts_the_same(launcher, dry, name):
 
 
 @pytest.mark.parametrize("name", LAUNCHED)
-def test_a_lone_rank_has_the_structure_of_real_ones(launcher, dry, name):
+def test_a_lone_rank_has_the_structure_of_real_ones(launcher, nodes_launcher, dry, name):
     case = make_counted(**CASES[name], steps=1, warmup=0, launches=1)
-    outcome = launcher.launch(LaunchRequest(case=case, round=0))
+    of_case = nodes_launcher if case.nodes > 1 else launcher
+    outcome = of_case.launch(LaunchRequest(case=case, round=0))
     assert isinstance(outcome, LaunchResult), str(outcome)
 
     assert {rank.structure for rank in outcome.ranks} == {dry(name).structure}

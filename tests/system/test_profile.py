@@ -82,9 +82,10 @@ def test_a_session_ends_with_a_summary_of_the_traces_and_their_paths(session):
 
     result.stdout.fnmatch_lines(
         [
-            "*profiled *longest kernel*longest collective*",
-            "mlp-ddp-fp32-ws2* *%*aten::*all_reduce*",
-            "artifacts/profile/tiny/mlp-ddp-fp32-ws2-b16/merged.json.gz; slowest rank: *",
+            "profiles",
+            "*longest collective*",
+            "*mlp-ddp-fp32-ws2*",  # beside the figures, or above them if they are wide
+            "*artifacts/profile/tiny/mlp-ddp-fp32-ws2-b16/merged.json.gz*",
         ]
     )
     directory = session.path / "artifacts" / "profile" / "tiny" / "mlp-ddp-fp32-ws2-b16"

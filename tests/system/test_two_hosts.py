@@ -268,4 +268,4 @@ def test_a_cut_link_ends_the_launch_in_its_deadline_and_names_the_node(hosts, on
     assert isinstance(outcome, LaunchFailure)
     assert outcome.node == hosts.names[1]
     assert "does not reach" in outcome.detail
-    assert hosts.processes() == []
+    assert len(hosts.processes()) == 2  # a warm server each, and no rank
