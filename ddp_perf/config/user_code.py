@@ -1,4 +1,4 @@
-"""What suite files name of a user's project: modules, functions and scripts, which must be there.
+"""Modules, functions and scripts of a user's project that suite files name: they must be there.
 
 None of them is imported, since that would import torch. They are found and parsed instead, and what
 a source leaves open is accepted.

@@ -12,7 +12,7 @@ from ddp_perf.launch.supervisor.postmortem import check_agreement
 
 
 class NodeEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node answered, or how it was lost."""
+    """The answer of one node, or how it was lost."""
 
     node: str  # its name; "": the only one
     answer: Answer | None = None

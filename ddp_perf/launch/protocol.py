@@ -57,7 +57,7 @@ def start_line(
     return json.dumps(start).encode() + b"\n"
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """The first message of a server."""
 
     protocol: int
@@ -72,7 +72,7 @@ class NodeLaunch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     number: int = 0  # of the node in the launch
     # host:port of the first node, as every node reaches it; None: the launch has one node.
     endpoint: str | None = None
-    id: str = ""  # that no other launch has
+    id: str  # that no other launch has
 
 
 class DescribeRequest(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):
@@ -92,7 +92,7 @@ RANK_FILE = re.compile(r"\Arank[0-9]+\.(out|json|json\.gz)\Z")
 RankFileName: TypeAlias = Annotated[str, msgspec.Meta(pattern=RANK_FILE.pattern)]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """The answer of a server, with the files that the launch left where its ranks ran."""
 
     results: tuple[RankResult, ...] = ()  # of a launch: of this node's ranks, by rank
@@ -172,6 +172,10 @@ def unframed(line: bytes) -> bytes | None:
     return data if stream.eof else None
 
 
+class BrokenMessageError(EOFError):
+    """A message that cannot be read: something else was printed within it, or it is too large."""
+
+
 class Channel:
     """One end of the pipes between a driver and a server.
 
@@ -215,7 +219,7 @@ class Channel:
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """Return the next message, or None if none arrives in time.
 
-        Raises EOFError if the other end is closed.
+        Raises EOFError if the other end is closed, and BrokenMessageError.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._messages:
@@ -242,6 +246,8 @@ class Channel:
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             data = unframed(bytes(line))
+            if data is None and _MARK in line:  # both ends would wait for each other
+                raise BrokenMessageError
             if data is None:
                 self.noise.append(bytes(line))
                 continue

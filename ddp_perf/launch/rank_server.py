@@ -20,10 +20,19 @@ import msgspec
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.engine import Transport
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.launch.protocol import Answer, Channel, EndRequest, Request, read_hello, start_line
+from ddp_perf.launch.protocol import (
+    Answer,
+    BrokenMessageError,
+    Channel,
+    EndRequest,
+    Hello,
+    Request,
+    read_hello,
+    start_line,
+)
 from ddp_perf.system.host.processes import describe_state, state_of
 
-_ANSWER = msgspec.json.Decoder(Answer)
+_MESSAGE: msgspec.json.Decoder[Answer | Hello] = msgspec.json.Decoder(Answer | Hello)
 START_S = 300.0  # an import of torch from a cold network disk takes minutes
 GRACE_S = 10.0  # for the other nodes to fail by themselves after one has failed
 _READINGS = 5  # without a beat, before a server counts as silent
@@ -78,6 +87,7 @@ class RankServer:
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         self._beats = self._silent = 0
         self._runtime: Runtime | None = None
+        self._started_by = time.monotonic() + START_S
         with contextlib.suppress(BrokenPipeError):  # its output may have the reason
             self._channel.send_line(
                 start_line(
@@ -87,6 +97,12 @@ class RankServer:
                     parent=os.getpid() if transport.is_child else None,
                 )
             )
+
+    @property
+    def is_closed(self) -> bool:
+        """True if it was ended: its process group may be another one by now."""
+        assert self._process.stdout is not None
+        return self._process.stdout.closed
 
     @property
     def is_elsewhere(self) -> bool:
@@ -114,12 +130,12 @@ class RankServer:
         if self._runtime is not None:
             return
         try:
-            hello = self._channel.receive(START_S)
+            hello = self._channel.receive(max(self._started_by - time.monotonic(), 0))
             if hello is not None:
                 self._runtime = read_hello(hello, self._transport.package).runtime
                 return
             why = f"no answer in {START_S:.0f} s{self._state()}"
-            self.close()
+            close_all([self], _EOF_S)
             last = self.output_tail(3).replace("\n", " | ")
             why += f": {last}" if last else ""
         except EOFError:
@@ -165,11 +181,20 @@ class RankServer:
         """Return the answer if it has arrived. Raises ServerLostError if there will be none."""
         try:
             data = self._channel.receive(0)
-            return None if data is None else _ANSWER.decode(data)
+            message = None if data is None else _MESSAGE.decode(data)
+            if isinstance(message, Hello):
+                raise msgspec.DecodeError("it said hello before")
+            return message
         except msgspec.DecodeError as error:
             close_all([self], 0)
             raise ServerLostError(
                 f"{self._transport.who} gave an answer that is none of ddp_perf: {error}"
+            ) from None
+        except BrokenMessageError:
+            close_all([self], _EOF_S)
+            raise ServerLostError(
+                f"{self._transport.who} sent a message that cannot be read; its last lines are"
+                " below. What prints there on its standard output?"
             ) from None
         except EOFError:
             close_all([self], _EOF_S)
@@ -212,7 +237,7 @@ class RankServer:
         close_all([self])
 
     def terminate(self) -> None:
-        """Tell the command to end what it started elsewhere: a killed srun leaves its step."""
+        """Send SIGTERM to a command that leads elsewhere: a killed srun leaves its step."""
         if self.is_elsewhere:
             self._signal(signal.SIGTERM)
 
@@ -225,8 +250,6 @@ class RankServer:
         """Kill the command, with what it left behind here."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if self._process.stdout.closed:
-            return  # its group may be another one by now
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._process.stdin.close()
@@ -249,7 +272,7 @@ class RankServer:
 
 def close_all(servers: Iterable[RankServer], within_s: float = math.inf) -> None:
     """End servers, all at the same time, and within a time that may be shorter than theirs."""
-    servers, begin = [*servers], time.monotonic()
+    servers, begin = [one for one in servers if not one.is_closed], time.monotonic()
     for server in servers:
         server.hang_up()
     for server in servers:

@@ -9,6 +9,7 @@ import socket
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.host.host import host_name
 from ddp_perf.system.host.network import address_towards, is_loopback
+from ddp_perf.worker.report import LAUNCH_VARIABLE
 
 _CONNECT_S = 2.0
 _REMEDY = "rdzv_endpoint of the cluster file"
@@ -20,7 +21,7 @@ class Rendezvous:
     ``launch`` is a name that no other launch has: ranks of two could meet at one endpoint.
     """
 
-    def __init__(self, endpoint: str, *, is_host: bool, launch: str = "") -> None:
+    def __init__(self, endpoint: str, *, is_host: bool, launch: str) -> None:
         self.endpoint = endpoint
         self._launch = launch
         self._is_host = is_host
@@ -34,7 +35,7 @@ class Rendezvous:
         return {
             "MASTER_ADDR": self._host,
             "MASTER_PORT": str(self._port),
-            "TORCHELASTIC_RUN_ID": self._launch,
+            LAUNCH_VARIABLE: self._launch,
         }
 
     def check(self) -> None:

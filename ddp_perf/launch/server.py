@@ -150,6 +150,9 @@ def has_opened_cuda(descriptors: Path = Path("/proc/self/fd")) -> bool:
 
 
 if __name__ == "__main__":
-    # The working directory, or that of the package, comes last: either may have other modules.
-    sys.path.append(sys.path.pop(0))
+    # The working directory, or that of the package, comes last: either may have other modules. What
+    # is installed beside the package may be for another interpreter; the package is found without.
+    first = sys.path.pop(0)
+    if not first.endswith("-packages"):
+        sys.path.append(first)
     sys.exit(main(sys.argv[1:]))

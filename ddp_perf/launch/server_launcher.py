@@ -37,7 +37,7 @@ from ddp_perf.system.files import replace_file
 
 
 class _Key(NamedTuple):
-    """What one server is for."""
+    """The node, the environment and the workload of one server."""
 
     node: str  # "": the only one
     env: frozenset[tuple[str, str]]
@@ -137,12 +137,14 @@ class ServerLauncher:
         return outcome
 
     def close(self) -> None:
-        close_all(self._servers.values())
-        self._servers.clear()
-        self._engine.close()
-        if self._scratch is not None:
-            self._scratch.close()
-            self._scratch = None
+        try:
+            close_all(self._servers.values())
+            self._servers.clear()
+        finally:  # a second Ctrl-C gives the nodes back, too
+            self._engine.close()
+            if self._scratch is not None:
+                self._scratch.close()
+                self._scratch = None
 
     def _names(self, count: int, only: str | None) -> tuple[str, ...]:
         """Return the nodes of a launch. Raises LaunchError if the engine does not have them."""
@@ -170,38 +172,41 @@ class ServerLauncher:
         Raises LaunchError if the engine has no nodes, and if the only one does not start.
         """
         problems: dict[str, str] = {}
-        new: list[_Key] = []
-        for key in keys:
-            if key in self._servers:
-                if not self._servers[key].has_ended:
-                    continue
-                self._drop(key)  # between two launches: its node was lost, and may be replaced
-            with self._noted(key, problems):
-                self._scratch = self._scratch or ScratchDirectory()
-                scratch = self._scratch.path
-                transport = self._engine.transport(key.node, key.tier or "cpu", scratch)
-                directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch))
-                self._servers[key] = RankServer(transport, dict(key.env), key.preloaded, directory)
-                new.append(key)
+        new = [key for key in keys if key not in self._servers or self._servers[key].has_ended]
         try:
             for key in new:
+                if key in self._servers:  # it ended between two launches: its node may be replaced
+                    self._drop([key])
                 with self._noted(key, problems):
-                    self._servers[key].greet()
-        finally:  # an interrupt leaves none of which nobody knows whether it has started
+                    self._scratch = self._scratch or ScratchDirectory()
+                    scratch = self._scratch.path
+                    transport = self._engine.transport(key.node, key.tier or "cpu", scratch)
+                    directory = Path(tempfile.mkdtemp(prefix="server-", dir=scratch))
+                    self._servers[key] = RankServer(
+                        transport, dict(key.env), key.preloaded, directory
+                    )
             for key in new:
-                if not self._servers[key].has_started:
-                    self._drop(key)
+                if key in self._servers:
+                    with self._noted(key, problems, asks_engine=True):
+                        self._servers[key].greet()
+        finally:  # an interrupt leaves none of which nobody knows whether it has started
+            self._drop(
+                [key for key in new if key in self._servers and not self._servers[key].has_started]
+            )
         return problems
 
     @contextlib.contextmanager
-    def _noted(self, key: _Key, problems: dict[str, str]) -> Iterator[None]:
+    def _noted(
+        self, key: _Key, problems: dict[str, str], *, asks_engine: bool = False
+    ) -> Iterator[None]:
         """Note that a named node cannot start a server. Raises LaunchError of the only node."""
         try:
             yield
         except LaunchError as error:
             if not key.node:
                 raise
-            problems[key.node] = f"node {key.node}: no rank can be started there: {error}"
+            why = (asks_engine and self._engine.loss(key.node)) or error
+            problems[key.node] = f"node {key.node}: no rank can be started there: {why}"
 
     def _describe(self, keys: Sequence[_Key], tier: Tier) -> dict[str, str]:
         """Read the facts of nodes; return by node why it has none.
@@ -250,15 +255,18 @@ class ServerLauncher:
         if isinstance(found, Answer):
             return NodeEnd(node=key.node, answer=found)
         output = self._servers[key].output_tail()
-        self._drop(key)
         loss = self._engine.loss(key.node)
+        # All servers of a node are lost with it.
+        same = [one for one in self._servers if one.node == key.node]
+        self._drop([key] if loss is None else same)
         lost = loss or str(found)
         return NodeEnd(node=key.node, lost=lost, is_seen=loss is not None, output=output)
 
-    def _drop(self, key: _Key) -> None:
-        server = self._servers.pop(key)
-        server.close()
-        shutil.rmtree(server.directory, ignore_errors=True)
+    def _drop(self, keys: Sequence[_Key]) -> None:
+        servers = [self._servers.pop(key) for key in keys]
+        close_all(servers)
+        for server in servers:
+            shutil.rmtree(server.directory, ignore_errors=True)
 
 
 def _files(kind: str, ends: Sequence[NodeEnd]) -> dict[str, bytes]:

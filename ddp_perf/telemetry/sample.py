@@ -43,7 +43,8 @@ SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of one rank at one moment. Empty or None: unknown."""
 
-    at_s: float
+    at_s: float  # beside the times of the cores
+    used_at_s: float  # beside the CPU time of the rank
     cpu_s: float  # CPU time of the rank's process
     system_s: float  # the part of it in the kernel
     children_s: float | None = None  # CPU time of its children, ended ones too
@@ -94,10 +95,11 @@ class Sampler:
 
     def read(self) -> Sample:
         """Read the counters."""
-        times = read_core_times()
+        times, at_s = read_core_times(), time.monotonic()
         # On a whole machine some cores are always idle, and reading all clocks takes long.
         clocked = self._cores if self._pinned else ()
         return Sample(
+            at_s=at_s,
             children_s=_children_s(),
             cores={core: times[core] for core in self._cores if core in times},
             family_cpu=family_cpu(os.getppid(), self._cores),
@@ -120,7 +122,7 @@ class Sampler:
         slow: dict[str, Any] = {}
         if self._gpu is not None:
             to_epoch_s = time.time() - time.monotonic()
-            period = (round((to_epoch_s + one.at_s) * 1e6) for one in (before, after))
+            period = (round((to_epoch_s + one.used_at_s) * 1e6) for one in (before, after))
             slow["gpu_use"] = read_use(self._gpu, *period)
             slow["gpu_processes"] = count_processes(self._gpu)
         if waited_for_memory(before, after):
@@ -132,7 +134,7 @@ def _own() -> dict[str, Any]:
     """Return the moment, and the CPU time of this process until then."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = own.ru_utime + own.ru_stime
-    return {"at_s": time.monotonic(), "cpu_s": cpu_s, "system_s": own.ru_stime}
+    return {"used_at_s": time.monotonic(), "cpu_s": cpu_s, "system_s": own.ru_stime}
 
 
 def _memory_filled() -> float | None:

@@ -22,7 +22,7 @@ def utilisation(before: Sample, after: Sample) -> RankUtilisation:
         traffic = _traffic(before.gpu.traffic, after.gpu.traffic)
         gpu = msgspec.structs.replace(gpu, traffic=traffic)
     return RankUtilisation(
-        period_s=after.at_s - before.at_s,
+        period_s=after.used_at_s - before.used_at_s,
         cpu_s=after.cpu_s - before.cpu_s,
         system_s=after.system_s - before.system_s,
         loaders_cpu_s=_children_s(before, after),

@@ -30,7 +30,14 @@ from ddp_perf.worker.counting.count import count_step
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
 from ddp_perf.worker.rank_context import Examination, RankStart, is_peer_lost
 from ddp_perf.worker.rank_setup import set_up_rank
-from ddp_perf.worker.report import RankChannels, RankDone, RankError, RankFiles, RankTimed
+from ddp_perf.worker.report import (
+    LAUNCH_VARIABLE,
+    RankChannels,
+    RankDone,
+    RankError,
+    RankFiles,
+    RankTimed,
+)
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
 from ddp_perf.worker.script.run import end_children
@@ -115,7 +122,7 @@ def meet(request: LaunchRequest, directory: Path) -> Store:
     if case.nodes == 1:
         return FileStore(str(directory / "store"), case.world_size)
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    is_first, own = os.environ["RANK"] == "0", os.environ["TORCHELASTIC_RUN_ID"]
+    is_first, own = os.environ["RANK"] == "0", os.environ[LAUNCH_VARIABLE]
     # The supervisor, whose deadline is earlier, names the rank that does not come.
     patience = datetime.timedelta(seconds=2 * case.schedule.start_deadline_s)
     try:

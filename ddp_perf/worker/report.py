@@ -20,6 +20,9 @@ from ddp_perf.core.work import RankCounted
 STACK_SIGNAL = signal.SIGUSR1  # the rank writes the stacks of its threads
 
 
+LAUNCH_VARIABLE = "DDP_PERF_LAUNCH"  # of ranks on several nodes: a name of their launch alone
+
+
 class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
     """The error of a rank, as the rank itself reports it."""
 

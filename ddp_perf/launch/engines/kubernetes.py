@@ -319,13 +319,14 @@ class KubernetesEngine:
 
     def _delete(self, name: str) -> None:
         """Remove a Job. A failure is a warning: what was measured is worth more."""
-        self._jobs.remove(name)
         for _ in range(_DELETES):
             try:
-                return self._kubectl.delete_job(name)
+                self._kubectl.delete_job(name)
+                return self._jobs.remove(name)
             except KubectlError as error:
                 why = error
                 time.sleep(self._limits.poll_s)
+        self._jobs.remove(name)
         return self._on_warn(f"Job {name} is not deleted, and the cluster removes it later: {why}")
 
 

@@ -7,6 +7,7 @@ import pwd
 import random
 import re
 import selectors
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -284,6 +285,8 @@ class SlurmEngine:
         return self.allocation.first(self._nodes)
 
     def transport(self, node: str, tier: Tier, scratch: Path) -> Transport:
+        if shutil.which("srun") is None:
+            raise LaunchError("srun is not on PATH: run pytest on a machine of the Slurm cluster")
         package = package_directory()
         return Transport(
             who=f"the server on {node} (srun …)",

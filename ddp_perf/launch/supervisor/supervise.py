@@ -65,16 +65,14 @@ def serve(driver: Driver, directory: Path, *, elsewhere: bool) -> None:
                 pass  # the launch had ended by itself
 
 
-def run_launch(
-    message: NodeLaunch, directory: Path, driver: Driver, *, elsewhere: bool = True
-) -> Answer:
+def run_launch(message: NodeLaunch, directory: Path, driver: Driver, *, elsewhere: bool) -> Answer:
     """Run the part of a launch that this node has. Every rank has ended when this returns.
 
     Raises EOFError if the driver closes the connection meanwhile.
     """
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
     try:
-        return _NodeLaunch(message, launch_directory, driver, elsewhere=elsewhere).run()
+        return _NodeRanks(message, launch_directory, driver, elsewhere=elsewhere).run()
     except EndedError:
         failure = _failure(message.request, "it was ended while its ranks ran")
         return Answer(failure=failure, was_ended=True)
@@ -90,7 +88,7 @@ def _failure(request: LaunchRequest, detail: str) -> LaunchFailure:
     )
 
 
-class _NodeLaunch:
+class _NodeRanks:
     """A launch on this node, with its files in ``directory``.
 
     Raises LaunchError if the nodes cannot meet.
@@ -155,7 +153,9 @@ class _NodeLaunch:
 
     def _failed(self, failure: LaunchFailure) -> Answer:
         """Return the failure, with what the driver needs to find the cause among several nodes."""
-        answer = Answer(failure=failure, records=contents(self._records))
+        answer = Answer(failure=failure)
+        with contextlib.suppress(LaunchError):  # too large: the failure is worth more
+            answer = Answer(failure=failure, records=contents(self._records))
         if self._meeting is None:
             return answer
         failed = [rank for rank in self._ranks if rank.failed]

@@ -83,9 +83,10 @@ class Launchers:
         return launcher.capacity()
 
     def close(self) -> None:
-        for launcher in self._made.values():
-            launcher.close()
-        self._made.clear()
+        with contextlib.ExitStack() as stack:
+            for launcher in reversed(self._made.values()):
+                stack.callback(launcher.close)
+            self._made.clear()
 
     def _of(self, case: Case | None) -> Launcher:
         if case is None:

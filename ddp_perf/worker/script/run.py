@@ -23,7 +23,7 @@ from torch.distributed import Store, TCPStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import ScriptRun
 from ddp_perf.errors import ScriptError
-from ddp_perf.worker.report import STACK_SIGNAL
+from ddp_perf.worker.report import LAUNCH_VARIABLE, STACK_SIGNAL
 from ddp_perf.worker.script.hooks import patched
 
 # Run a script as Python would: as ``__main__``, with its arguments, its folder searched first.
@@ -108,6 +108,8 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     os.environ |= {
         "GROUP_RANK": str(rank // case.ranks_per_node),
         "GROUP_WORLD_SIZE": str(case.nodes),
+        # Of no other launch at the same time.
+        "TORCHELASTIC_RUN_ID": os.environ.get(LAUNCH_VARIABLE, os.environ["MASTER_PORT"]),
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(case.world_size),
@@ -130,7 +132,6 @@ def _meeting_on_this_host(rank: int, store: Store) -> TCPStore:
     os.environ |= {
         "MASTER_ADDR": _LOOPBACK,
         "MASTER_PORT": str(meeting.port),
-        "TORCHELASTIC_RUN_ID": str(meeting.port),  # of no other launch at the same time
     }
     return meeting
 

@@ -106,7 +106,7 @@ class PlayedServer:
     def hang_up(self):
         pass
 
-    goodbye_s, is_elsewhere = 0.0, True
+    goodbye_s, is_elsewhere, is_closed = 0.0, True, False
 
     def wait_until(self, end):
         pass

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ddp_perf.launch import protocol
-from ddp_perf.launch.protocol import Channel, framed, unframed
+from ddp_perf.launch.protocol import BrokenMessageError, Channel, framed, unframed
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\n ddp-perf-message ", b"{}" * 10**5])
@@ -107,3 +107,14 @@ def test_an_end_that_is_closed_ends_the_wait_of_the_other(ends):
         driver.send(b"x")
     driver.beat()  # the end shows when it reads
     server.close()  # a second call does nothing
+
+
+@pytest.mark.parametrize("line", [framed(b"{}")[:-3], b"ddp-perf-message \xe4"])
+def test_a_message_that_something_was_printed_into_ends_the_wait(ends, line):
+    """Both ends would wait for each other, and give signs of life."""
+    server, driver = ends
+
+    server.send_line(b"text " + line + b"\n")
+
+    with pytest.raises(BrokenMessageError):
+        driver.receive()

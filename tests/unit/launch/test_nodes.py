@@ -251,6 +251,35 @@ def test_an_answer_without_the_results_of_its_ranks_is_a_failure(launcher_of, an
     assert "there are results of the ranks" in outcome.detail
 
 
+def test_a_node_that_is_lost_is_lost_to_all_its_servers(launcher_of):
+    engine = PlayedEngine(
+        {"a": "the node is down"},
+        a=PlayedNode(ANSWERS[0], ServerLostError("it ended"), ANSWERS[0]),
+    )
+    launcher = launcher_of(engine)
+    other = msgspec.structs.replace(ALONE, env={"A": "1"})
+
+    for case in (ALONE, other, ALONE):
+        outcome = launcher.launch(LaunchRequest(case=case, round=0))
+
+    assert isinstance(outcome, LaunchResult)
+    assert [variables for _, _, variables in engine.started] == [{}, {"A": "1"}, {}]
+
+
+def test_a_server_that_does_not_start_has_the_reason_that_the_engine_saw(launcher_of, monkeypatch):
+    def refuse(server):
+        raise LaunchError("exit code 1")
+
+    monkeypatch.setattr(PlayedServer, "greet", refuse)
+    monkeypatch.setattr(PlayedServer, "has_started", False)
+    engine = two_nodes(*ANSWERS, losses={"a": "job 4 was cancelled"})
+
+    with pytest.raises(LaunchError, match="node a: no rank can be started there: job 4 was cancel"):
+        launcher_of(engine).runtime()
+
+    assert sorted(engine.ended) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("losses", "detail"), [({}, "it ended"), ({"b": "the node is down: no power"}, "no power")]
 )

@@ -26,7 +26,7 @@ from ddp_perf.launch.protocol import (
 )
 
 MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
-DIGEST = "175b692bd734f1ab"
+DIGEST = "40dba4e4ca5d665c"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 

@@ -101,10 +101,24 @@ def test_a_server_that_ends_is_lost(serving, deed, how):
         raise lost
 
 
+def test_an_answer_that_cannot_be_read_is_no_endless_wait(serving):
+    torn = "channel.send_line(b'ddp-perf-message eJw= a banner' + bytes([10]))"
+
+    lost = answer_of(serving(torn))
+
+    assert "sent a message that cannot be read" in str(lost)
+
+
 @pytest.mark.parametrize(
     "answer",
-    [b"[]", b'{"output": {"/etc/cron.d/x": ""}}', b'{"records": {"../rank0.json": ""}}'],
-    ids=["another message", "a path", "a path upwards"],
+    [
+        b"[]",
+        b"{}",
+        own_hello(RUNTIME),
+        b'{"type": "answer", "output": {"/etc/cron.d/x": ""}}',
+        b'{"type": "answer", "records": {"../rank0.json": ""}}',
+    ],
+    ids=["a list", "nothing", "a hello", "a path", "a path upwards"],
 )
 def test_an_answer_that_is_none_of_ours_is_refused(serving, answer):
     """Code that is measured can print one."""
@@ -230,6 +244,8 @@ def test_a_server_may_take_as_long_as_its_gpus_to_end():
 
 
 def test_a_request_survives_the_way():
-    message = NodeLaunch(request=LaunchRequest(case=make_case(), round=3), number=1, endpoint="a:1")
+    message = NodeLaunch(
+        request=LaunchRequest(case=make_case(), round=3), number=1, endpoint="a:1", id="x"
+    )
 
     assert msgspec.json.decode(msgspec.json.encode(message), type=NodeLaunch) == message

@@ -29,6 +29,7 @@ def groups(job, above=None):
 
 BEGIN = Sample(
     at_s=100.0,
+    used_at_s=100.0,
     cpu_s=0,
     system_s=0,
     cores={0: CoreTimes(total=93, idle=50, interrupts=1, stolen=2)},
@@ -226,6 +227,7 @@ def machine(cores, *, busy, own, waited, stolen=0.0):
     start = CoreTimes(total=0, idle=0, interrupts=0, stolen=0)
     before = Sample(
         at_s=0,
+        used_at_s=0,
         cpu_s=0,
         system_s=0,
         cores=dict.fromkeys(range(cores), start),
@@ -234,6 +236,7 @@ def machine(cores, *, busy, own, waited, stolen=0.0):
     )
     after = Sample(
         at_s=1,
+        used_at_s=1,
         cpu_s=0,
         system_s=0,
         cores={core: used if core < busy else idle for core in range(cores)},

@@ -181,4 +181,4 @@ def test_the_use_of_the_gpu_is_read_for_the_time_between_the_samples(monkeypatch
 
     ((since_us, until_us),) = gpu.periods
     assert earliest_us - close <= since_us <= until_us <= time.time_ns() // 1000 + close
-    assert until_us - since_us == pytest.approx((last.at_s - first.at_s) * 1e6, abs=2)
+    assert until_us - since_us == pytest.approx((last.used_at_s - first.used_at_s) * 1e6, abs=2)

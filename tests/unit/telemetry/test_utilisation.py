@@ -14,7 +14,9 @@ from ddp_perf.telemetry.utilisation import energy_j, utilisation
 
 
 def sample(at_s, **changes):
-    return Sample(at_s=at_s, **{"cpu_s": 0.0, "system_s": 0.0, "children_s": 0.0, **changes})
+    return Sample(
+        at_s=at_s, used_at_s=at_s, **{"cpu_s": 0.0, "system_s": 0.0, "children_s": 0.0, **changes}
+    )
 
 
 def used(before, after, *, seconds=1.0):

@@ -58,7 +58,7 @@ def order(monkeypatch):
             return sample(at_s=1.0)
 
     def sample(at_s):
-        return Sample(at_s=at_s, cpu_s=at_s, system_s=0.0)
+        return Sample(at_s=at_s, used_at_s=at_s, cpu_s=at_s, system_s=0.0)
 
     numerics = Numerics(
         matmul_precision="highest",

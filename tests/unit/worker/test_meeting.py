@@ -33,7 +33,7 @@ def rank(monkeypatch, tmp_path, port):
         monkeypatch.setenv("RANK", str(number))
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(port))
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", launch)
+        monkeypatch.setenv("DDP_PERF_LAUNCH", launch)
         stores.append(meet(BETWEEN_NODES, tmp_path))
         return stores[-1]
 

@@ -91,7 +91,9 @@ def launch(tmp_path, monkeypatch):
         reading, writing = multiprocessing.Pipe()
         driver = SimpleNamespace(fileno=reading.fileno, beat=alive, check=lambda: None)
         with reading, writing:
-            return supervise.run_launch(NodeLaunch(request=request), tmp_path, driver), ranks
+            return supervise.run_launch(
+                NodeLaunch(request=request, id="one"), tmp_path, driver, elsewhere=True
+            ), ranks
 
     return run
 
