@@ -331,6 +331,7 @@ def watched_for_a_second(*, family_s, used_s, denied_s, stalled_s=0.0, filled=No
     def reading(at_s, *, cpu_s, use, stall_s, **more):
         return Sample(
             at_s=at_s,
+            used_at_s=at_s,
             cpu_s=0,
             system_s=0,
             family_cpu=FamilyCpu(on_cores=cpu_s / 2, total=cpu_s),
