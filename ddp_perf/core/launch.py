@@ -482,6 +482,20 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     # times mean nothing, so such a launch is never judged or stored.
     shared_gpu: bool = False
 
+    def not_run(self, why: str, output: str = "") -> LaunchFailure:
+        """Return the failure of a launch whose ranks could not run, or were lost with their server.
+
+        ``output``: the last lines of the server.
+        """
+        return LaunchFailure(
+            case_id=self.case.id,
+            round=self.round,
+            kind="server",
+            rank=None,
+            detail=why,
+            output=output,
+        )
+
 
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
     """A request to trace some steps of every rank, after the timed steps."""

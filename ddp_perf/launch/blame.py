@@ -36,7 +36,7 @@ def combine(
     ranks = [result.placement.rank for result in results]
     if ranks != list(range(request.case.world_size)):
         detail = f"there are results of the ranks {ranks}, of {request.case.world_size} ranks"
-        return _failure(request, detail)
+        return request.not_run(detail)
     disagreement = check_agreement(request, results)
     if disagreement is None:
         return tuple(results)
@@ -63,24 +63,13 @@ def _cause(request: LaunchRequest, ends: Sequence[NodeEnd]) -> tuple[LaunchFailu
             return failure, end
     if lost := [end for end in ends if end.answer is None]:
         end = max(lost, key=lambda one: one.is_seen)  # a job may end for one of its nodes
-        return _failure(request, end.lost or "", end.output), end
+        return request.not_run(end.lost or "", end.output), end
     if cut_off := [end for end, answer, _ in by_themselves if answer.unreachable]:
         return _cut_off(cut_off, ends)
     if own:
         return _furthest_behind([end for end, _, _ in own])
     end, _, failure = (by_themselves or failed)[0]
     return failure, end
-
-
-def _failure(request: LaunchRequest, detail: str, output: str = "") -> LaunchFailure:
-    return LaunchFailure(
-        case_id=request.case.id,
-        round=request.round,
-        kind="server",
-        rank=None,
-        detail=detail,
-        output=output,
-    )
 
 
 def _cut_off(cut_off: Sequence[NodeEnd], ends: Sequence[NodeEnd]) -> tuple[LaunchFailure, NodeEnd]:

@@ -127,8 +127,6 @@ class RankServer:
 
     def greet(self) -> None:
         """Wait until it has imported torch. Raises LaunchError if it ends, or takes too long."""
-        if self._runtime is not None:
-            return
         try:
             hello = self._channel.receive(max(self._started_by - time.monotonic(), 0))
             if hello is not None:
@@ -136,8 +134,7 @@ class RankServer:
                 return
             why = f"no answer in {START_S:.0f} s{self._state()}"
             close_all([self], _EOF_S)
-            last = self.output_tail(3).replace("\n", " | ")
-            why += f": {last}" if last else ""
+            why += f": {last}" if (last := self._last_lines()) else ""
         except EOFError:
             self.close()  # it may still write the reason
             why = self._why_ended()
@@ -147,15 +144,18 @@ class RankServer:
         raise LaunchError(f"{self._transport.who} did not start: {why}")
 
     def _why_ended(self) -> str:
-        printed = self.output_tail()
-        last = " | ".join(printed.splitlines()[-3:])
+        printed, last = self.output_tail(), self._last_lines()
         why = self._end() + self._hint() + (f": {last}" if last else ", no output")
-        remedy = ""
+        frames, remedy = re.findall(r'File "(.+)", line \d+, in (.+)', printed), ""
         if re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed):
             remedy = self._transport.remedy
-        elif "ddp_perf/launch/server.py" in printed:  # of a version that takes other arguments
+        elif frames and frames[-1][0].endswith("/launch/server.py") and "<module>" in frames[-1]:
+            # Its own last frame: a version that takes other arguments.
             remedy = "install this version of ddp_perf for the ranks, or remove the other one there"
         return why + (f"\nremedy: {remedy}" if remedy else "")
+
+    def _last_lines(self) -> str:
+        return self.output_tail(3).replace("\n", " | ")
 
     def _end(self) -> str:
         code = self._process.returncode
@@ -222,7 +222,7 @@ class RankServer:
         )
 
     def _state(self) -> str:
-        if not self._transport.is_child:
+        if self.is_elsewhere:
             return ""
         return f": its process is {describe_state(state_of(self._process.pid))}"
 
@@ -237,9 +237,8 @@ class RankServer:
         close_all([self])
 
     def terminate(self) -> None:
-        """Send SIGTERM to a command that leads elsewhere: a killed srun leaves its step."""
-        if self.is_elsewhere:
-            self._signal(signal.SIGTERM)
+        """Send the command SIGTERM: a killed srun would leave its step."""
+        self._signal(signal.SIGTERM)
 
     def wait_until(self, end: float) -> None:
         """Wait until the command has ended, or ``end`` by ``time.monotonic()``."""
@@ -277,12 +276,14 @@ def close_all(servers: Iterable[RankServer], within_s: float = math.inf) -> None
         server.hang_up()
     for server in servers:
         server.wait_until(begin + min(server.goodbye_s, within_s))
-    for server in servers:
+    elsewhere = [
+        server for server in servers if server.is_elsewhere
+    ]  # a killed srun leaves its step
+    for server in elsewhere:
         server.terminate()
     end = time.monotonic() + _TERM_S
-    for server in servers:
-        if server.is_elsewhere:
-            server.wait_until(end)
+    for server in elsewhere:
+        server.wait_until(end)
     for server in servers:
         server.kill()
 

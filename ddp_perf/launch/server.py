@@ -68,8 +68,8 @@ def _serve(parent: int | None, preloaded: list[str], directory: Path) -> int:
     channel = _own_channel()
     with contextlib.suppress(EOFError, ConnectionError, _EndedError), ends:
         # These imports take a second, since they import torch: the guards come first.
+        from ddp_perf.launch.supervisor.driver import Driver
         from ddp_perf.launch.supervisor.supervise import serve
-        from ddp_perf.launch.supervisor.watch import Driver
         from ddp_perf.worker.rank_setup import freeze, preload
 
         runtime = read_runtime()

@@ -153,15 +153,11 @@ def _keep_sockets_in(directory: Path) -> None:
 
 
 def count_as_rank(request: CountRequest, channels: RankChannels, parent: int) -> NoReturn:
-    """Count as a freshly forked rank, send one Report, and exit without unwinding."""
+    """Count as the freshly forked rank of the environment, send one Report, and exit.
+
+    It exits without unwinding. ``parent`` is the pid of its supervisor.
+    """
     set_up_rank(RankFiles(directory=channels.directory, rank=request.rank), parent)
-    ranks = str(request.case.world_size)
-    os.environ |= {
-        "RANK": str(request.rank),
-        "LOCAL_RANK": str(request.rank),
-        "WORLD_SIZE": ranks,
-        "LOCAL_WORLD_SIZE": ranks,
-    }
     _keep_sockets_in(channels.directory)
 
     def end(count: Callable[[], StepWork]) -> NoReturn:

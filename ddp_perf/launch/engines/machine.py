@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.engine import GOODBYE_S, SERVER, Transport, server_words
+from ddp_perf.launch.engine import SERVER, Transport, server_words
 from ddp_perf.launch.interpreter import (
     package_alone,
     package_directory,
@@ -116,7 +116,6 @@ class UserCommand(_OneNode):
             words=self._words,
             environ={**self.environ, "PYTHONPATH": package_path(self.environ, package)},
             working_directory=self._working_directory,
-            goodbye_s=GOODBYE_S,
             remedy=(
                 f"mount {package_directory()}/ddp_perf there and set PYTHONPATH to the directory"
                 " that contains it, or install this version there"

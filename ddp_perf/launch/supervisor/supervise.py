@@ -28,16 +28,11 @@ from ddp_perf.launch.protocol import (
     NodeLaunch,
 )
 from ddp_perf.launch.rendezvous import Rendezvous
+from ddp_perf.launch.supervisor.driver import Driver, EndedError
 from ddp_perf.launch.supervisor.output import beginnings
 from ddp_perf.launch.supervisor.postmortem import place_of
 from ddp_perf.launch.supervisor.rank import RankProcess
-from ddp_perf.launch.supervisor.watch import (
-    Driver,
-    EndedError,
-    end_ranks,
-    ending_orphans,
-    watch_ranks,
-)
+from ddp_perf.launch.supervisor.watch import end_ranks, ending_orphans, watch_ranks
 from ddp_perf.system.host.termination import die_with_parent
 from ddp_perf.worker.process import count_as_rank, run_rank
 from ddp_perf.worker.report import Heartbeats, RankChannels, RankFiles
@@ -74,18 +69,12 @@ def run_launch(message: NodeLaunch, directory: Path, driver: Driver, *, elsewher
     try:
         return _NodeRanks(message, launch_directory, driver, elsewhere=elsewhere).run()
     except EndedError:
-        failure = _failure(message.request, "it was ended while its ranks ran")
+        failure = message.request.not_run("it was ended while its ranks ran")
         return Answer(failure=failure, was_ended=True)
     except LaunchError as error:
-        return Answer(failure=_failure(message.request, str(error)))
+        return Answer(failure=message.request.not_run(str(error)))
     finally:
         shutil.rmtree(launch_directory, ignore_errors=True)
-
-
-def _failure(request: LaunchRequest, detail: str) -> LaunchFailure:
-    return LaunchFailure(
-        case_id=request.case.id, round=request.round, kind="server", rank=None, detail=detail
-    )
 
 
 class _NodeRanks:
@@ -131,25 +120,15 @@ class _NodeRanks:
 
     def _forked(self, local_rank: int, heartbeats: Heartbeats) -> RankProcess:
         request, rank, parent = self._request, self._first + local_rank, os.getpid()
-        variables = self._variables(rank, local_rank)
+        case, meeting = request.case, self._meeting
+        variables = _variables(rank, case.world_size, local_rank, case.ranks_per_node)
 
         def run(channels: RankChannels) -> NoReturn:
             self._driver.close()
-            os.environ.update(variables)
+            os.environ.update(variables if meeting is None else variables | meeting.variables)
             run_rank(request, channels, parent)
 
         return _rank(run, self._directory, rank, request.case.tier, heartbeats)
-
-    def _variables(self, rank: int, local_rank: int) -> dict[str, str]:
-        """Return the variables of a rank, as torchrun sets them for the user's code."""
-        case = self._request.case
-        variables = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
-            "WORLD_SIZE": str(case.world_size),
-            "LOCAL_WORLD_SIZE": str(case.ranks_per_node),
-        }
-        return variables if self._meeting is None else variables | self._meeting.variables
 
     def _failed(self, failure: LaunchFailure) -> Answer:
         """Return the failure, with what the driver needs to find the cause among several nodes."""
@@ -185,6 +164,8 @@ def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:
 
     def run(channels: RankChannels) -> NoReturn:
         driver.close()
+        ranks = request.case.world_size
+        os.environ.update(_variables(request.rank, ranks, request.rank, ranks))
         count_as_rank(request, channels, parent)
 
     try:
@@ -192,7 +173,7 @@ def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:
             ranks.append(_rank(run, rank_directory, request.rank, launch.case.tier, heartbeats))
             failure = watch_ranks(launch, ranks, heartbeats, driver)
     except EndedError:
-        return Answer(failure=_failure(launch, "it was ended"), was_ended=True)
+        return Answer(failure=launch.not_run("it was ended"), was_ended=True)
     finally:
         shutil.rmtree(rank_directory, ignore_errors=True)
     if failure is not None:
@@ -232,6 +213,16 @@ def _read_facts(tier: Tier, driver: Driver) -> NodeFacts | None:
         process.join(_POLL_S)  # the kernel cannot end one that waits for a lost GPU
         reading.close()
     return None
+
+
+def _variables(rank: int, ranks: int, local_rank: int, local_ranks: int) -> dict[str, str]:
+    """Return the variables of a rank, as torchrun sets them for the user's code."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_ranks),
+    }
 
 
 def _rank(

@@ -9,11 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
-import msgspec
-
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
-from ddp_perf.launch.protocol import Answer, Channel, EndRequest, Request
+from ddp_perf.launch.supervisor.driver import Driver
 from ddp_perf.launch.supervisor.postmortem import (
     describe_failure,
     describe_hang,
@@ -23,62 +21,10 @@ from ddp_perf.launch.supervisor.rank import REAPED_S, RankProcess
 from ddp_perf.system.host.processes import children_of
 from ddp_perf.worker.report import Heartbeats
 
-_REQUEST: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
-_IDLE_S = 60.0
 _GRACE_S = 0.2  # for the other ranks to report, before they are ended
 _TERMINATE_S = 0.2
 _ORPHANS_S, _POLL_S = 5.0, 0.001  # the kernel cannot end a process in an uninterruptible wait
 _LEFT_S = 5.0  # for the others to end their examination after a rank has left it
-
-
-class EndedError(Exception):
-    """The driver asks for the end of the launch."""
-
-
-class Driver:
-    """The driver at the other end of a channel."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def next(self) -> Request:
-        """Return the next request. Raises EOFError.
-
-        An idle server beats, too: what lies between may close a connection that is silent.
-        """
-        while (data := self._channel.receive(_IDLE_S)) is None:
-            self._channel.beat()
-        return _REQUEST.decode(data)
-
-    def answer(self, answer: Answer) -> None:
-        """Send the answer to the last request. Raises BrokenPipeError."""
-        self._channel.send(msgspec.json.encode(answer))
-
-    def fileno(self) -> int:
-        """Return the descriptor that is ready when the driver has sent something, or ended."""
-        return self._channel.fileno()
-
-    def beat(self) -> None:
-        """Give a sign of life."""
-        self._channel.beat()
-
-    def check(self, patience_s: float = 0.0) -> None:
-        """Raise EOFError if the driver ends in this time, and EndedError if it asks for the end.
-
-        It gets signs of life meanwhile.
-        """
-        end = time.monotonic() + patience_s
-        while not (self._channel.pending or wait([self.fileno()], min(patience_s, 1.0))):
-            self.beat()
-            if time.monotonic() >= end:
-                return
-        if isinstance(self.next(), EndRequest):
-            raise EndedError
-        raise EOFError  # a driver sends nothing else during a launch
-
-    def close(self) -> None:
-        """Close the channel in a fork of this process."""
-        self._channel.close()
 
 
 def watch_ranks(

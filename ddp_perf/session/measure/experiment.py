@@ -218,13 +218,7 @@ class Experiment:
         except LaunchError as error:
             if not self._may_not_start:
                 raise
-            return LaunchFailure(
-                case_id=request.case.id,
-                round=request.round,
-                kind="server",
-                rank=None,
-                detail=str(error),
-            )
+            return request.not_run(str(error))
 
     def _kept(self, outcome: LaunchResult | LaunchFailure, case: Case) -> dict[str, Any]:
         """Return the fields of a logged launch that have its outcome."""

@@ -8,13 +8,11 @@ import os
 import msgspec
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.node_facts import NodeFacts
 from ddp_perf.launch.protocol import Answer, DescribeRequest, EndRequest
 from ddp_perf.launch.rank_server import ServerLostError
-from tests.builders import make_capacity
+from tests.builders import RUNTIME, make_capacity
 
-RUNTIME = Runtime(python="3.11.7", torch="2.13.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 FACTS = NodeFacts(
     torch="2.13.0",
     cuda="13.0",

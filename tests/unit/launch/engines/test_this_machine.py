@@ -106,13 +106,23 @@ def test_a_server_of_a_package_without_a_version_of_the_protocol_is_refused(tmp_
     assert remedy.startswith("remedy: install this version of ddp_perf for the ranks")
 
 
-def test_a_server_of_a_version_with_other_arguments_is_named(tmp_path):
-    launch = tmp_path / "ddp_perf" / "launch"
-    launch.mkdir(parents=True)
-    for directory in (launch, launch.parent):
-        (directory / "__init__.py").touch()
-    (launch / "server.py").write_text("import sys\n_, *more = map(int, sys.argv[1:])\n")
-    launcher = ServerLauncher(ThisMachine(package=tmp_path))
+@pytest.fixture
+def package(tmp_path):
+    """``package(text)``: a package whose server has this text."""
+
+    def make(text):
+        launch = tmp_path / "ddp_perf" / "launch"
+        launch.mkdir(parents=True)
+        for directory in (launch, launch.parent):
+            (directory / "__init__.py").touch()
+        (launch / "server.py").write_text(text)
+        return ServerLauncher(ThisMachine(package=tmp_path))
+
+    return make
+
+
+def test_a_server_of_a_version_with_other_arguments_is_named(package):
+    launcher = package("import sys\n_, *more = map(int, sys.argv[1:])\n")
 
     with contextlib.closing(launcher), pytest.raises(LaunchError) as caught:
         launcher.runtime()
@@ -120,3 +130,19 @@ def test_a_server_of_a_version_with_other_arguments_is_named(tmp_path):
     first, remedy = str(caught.value).splitlines()
     assert "did not start: exit code 1: " in first
     assert remedy.startswith("remedy: install this version of ddp_perf for the ranks")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def main():\n    import no_torch\nmain()\n", "import json\njson.loads('')\n"],
+    ids=["in its function", "in what it imports"],
+)
+def test_another_error_of_a_server_is_not_taken_for_its_version(package, text):
+    """Torch may be broken there."""
+    launcher = package(text)
+
+    with contextlib.closing(launcher), pytest.raises(LaunchError) as caught:
+        launcher.runtime()
+
+    assert "Error" in str(caught.value)
+    assert "remedy" not in str(caught.value)

@@ -12,7 +12,6 @@ import pytest
 
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch import rank_server
-from ddp_perf.launch.engines import machine
 from ddp_perf.launch.engines.machine import UserCommand, command_words
 from ddp_perf.launch.interpreter import package_directory
 from ddp_perf.launch.protocol import PROTOCOL, Channel
@@ -134,7 +133,7 @@ def test_a_command_that_closes_the_standard_input():
 def test_a_command_that_never_answers_is_ended(monkeypatch):
     monkeypatch.setattr(rank_server, "START_S", 0.5)
     monkeypatch.setattr(rank_server, "_TERM_S", 0.5)
-    monkeypatch.setattr(machine, "GOODBYE_S", 0.5)
+    monkeypatch.setattr(rank_server, "_EOF_S", 0.5)
 
     said = refusal("sh -c 'echo pulling >&2; exec sleep 600' {command}")
 

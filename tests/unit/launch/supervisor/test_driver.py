@@ -8,16 +8,16 @@ import threading
 import msgspec
 
 from ddp_perf.launch.protocol import Channel, DescribeRequest
-from ddp_perf.launch.supervisor import watch
+from ddp_perf.launch.supervisor import driver as driver_side
 
 
 def test_a_server_beats_while_its_driver_asks_for_nothing(monkeypatch):
-    monkeypatch.setattr(watch, "_IDLE_S", 0.05)
+    monkeypatch.setattr(driver_side, "_IDLE_S", 0.05)
     requests, answers = os.pipe(), os.pipe()
     server, driver = Channel(requests[0], answers[1]), Channel(answers[0], requests[1])
     request = DescribeRequest(tier="cpu")
     received = []
-    waiting = threading.Thread(target=lambda: received.append(watch.Driver(server).next()))
+    waiting = threading.Thread(target=lambda: received.append(driver_side.Driver(server).next()))
     waiting.start()
 
     driver.read()
