@@ -227,14 +227,18 @@ def test_an_error_of_the_machinery_in_a_command_is_one_here(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_case_that_sets_pythonpath_keeps_the_package(wrapped, launcher, request_of):
+def test_a_case_that_sets_pythonpath_keeps_the_package(wrapped, launcher, request_of, tmp_path):
     request = request_of(
         "coloured:build", {}, world_sizes=[1], env={"PYTHONPATH": "/no/such/directory"}
     )
 
     for each in (wrapped, launcher):
-        outcome = each.launch(request)
+        outcome = each.launch(msgspec.structs.replace(request, output=str(tmp_path)))
         assert isinstance(outcome, LaunchResult), str(outcome)
+        path = (tmp_path / "rank0.out").read_text().splitlines()[1].removeprefix("path: ")
+        package, rest = path.split(":")
+        assert Path(package, "ddp_perf").is_dir()
+        assert rest == "/no/such/directory"
 
 
 @pytest.mark.slow

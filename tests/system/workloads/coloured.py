@@ -12,6 +12,7 @@ from ddp_perf.workloads import mlp
 def build(context, *, sent=None):
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
     print(f"colour: {os.environ.get('COLOUR')}", flush=True)
+    print(f"path: {os.environ['PYTHONPATH']}", flush=True)
     step = 0
 
     def loss(module, batch):

@@ -117,4 +117,4 @@ def test_a_message_that_something_was_printed_into_ends_the_wait(ends, line):
     server.send_line(b"text " + line + b"\n")
 
     with pytest.raises(BrokenMessageError):
-        driver.receive()
+        driver.receive(10)

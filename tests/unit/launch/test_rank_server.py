@@ -201,9 +201,11 @@ def test_all_servers_are_told_to_end_before_one_is_waited_for(serving, tmp_path)
     assert answer_of(second) == ANSWER
     second_pid = note.read_text()
     waits = f"import os, select; select.select([os.pidfd_open({second_pid})], [], [])"
-    first = serving("channel.receive()", goodbye_s=600.0, ending=waits)
+    first = serving("channel.receive()", goodbye_s=20.0, ending=waits)
 
     rank_server.close_all([first, second])
+
+    assert first.output_tail() == "ended"  # and was not killed
 
 
 def test_an_interrupt_while_it_starts_ends_it(tmp_path):

@@ -182,3 +182,19 @@ def test_the_use_of_the_gpu_is_read_for_the_time_between_the_samples(monkeypatch
     ((since_us, until_us),) = gpu.periods
     assert earliest_us - close <= since_us <= until_us <= time.time_ns() // 1000 + close
     assert until_us - since_us == pytest.approx((last.used_at_s - first.used_at_s) * 1e6, abs=2)
+
+
+def test_what_a_sample_takes_is_outside_the_period(monkeypatch):
+    """The CPU time of the rank is read last before the steps, and first after them."""
+    read, own, noted = sample.read_core_times, sample._own, []
+    monkeypatch.setattr(sample, "read_core_times", lambda: noted.append("cores") or read())
+    monkeypatch.setattr(sample, "_own", lambda: noted.append(own()["used_at_s"]) or own())
+    sampler = Sampler([0], pinned=False)
+
+    before = sampler.read()
+    begin = [*noted]
+    noted.clear()
+    after = sampler.read_after(before)
+
+    assert begin[0] == "cores"
+    assert noted[0] <= after.used_at_s < noted[-1]

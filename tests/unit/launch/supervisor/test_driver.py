@@ -28,3 +28,15 @@ def test_a_server_beats_while_its_driver_asks_for_nothing(monkeypatch):
     assert received == [request]
     server.close()
     driver.close()
+
+
+def test_a_driver_gets_signs_of_life_while_it_may_ask_for_the_end():
+    requests, answers = os.pipe(), os.pipe()
+    server, driver = Channel(requests[0], answers[1]), Channel(answers[0], requests[1])
+
+    driver_side.Driver(server).check(0.1)
+
+    assert driver.receive(0) is None
+    assert driver.beats == 1
+    server.close()
+    driver.close()
