@@ -12,6 +12,7 @@ import pytest
 
 from ddp_perf.core.launch import GpuTraffic, GpuUse
 from ddp_perf.system.gpu.nvml_activity import GpuCounters
+from ddp_perf.system.host import processes
 from ddp_perf.telemetry import sample
 from ddp_perf.telemetry.conditions import conditions
 from ddp_perf.telemetry.sample import Sampler
@@ -186,8 +187,10 @@ def test_the_use_of_the_gpu_is_read_for_the_time_between_the_samples(monkeypatch
 
 def test_what_a_sample_takes_is_outside_the_period(monkeypatch):
     """The CPU time of the rank is read last before the steps, and first after them."""
-    read, own, noted = sample.read_core_times, sample._own, []
-    monkeypatch.setattr(sample, "read_core_times", lambda: noted.append("cores") or read())
+    read, own = processes.read_core_times, sample._own
+    noted: list[float] = []
+    cores_were_read = -1.0
+    monkeypatch.setattr(sample, "read_core_times", lambda: noted.append(cores_were_read) or read())
     monkeypatch.setattr(sample, "_own", lambda: noted.append(own()["used_at_s"]) or own())
     sampler = Sampler([0], pinned=False)
 
@@ -196,5 +199,5 @@ def test_what_a_sample_takes_is_outside_the_period(monkeypatch):
     noted.clear()
     after = sampler.read_after(before)
 
-    assert begin[0] == "cores"
+    assert begin[0] == cores_were_read
     assert noted[0] <= after.used_at_s < noted[-1]
