@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.records import (
     CaseRecord,
     HistoryPoint,
     RecordedFigure,
+    RecordedVerdict,
     SessionInfo,
     SessionRecord,
     StoredCase,
@@ -34,7 +35,7 @@ def make_recorded_session(
         metric="step_time",
         value=step_s,
         launches=launches,
-        verdict=Verdict(outcome=outcome, reason="because"),
+        verdict=RecordedVerdict(outcome=outcome, reason="because"),
     )
     return SessionRecord(
         info=SessionInfo(

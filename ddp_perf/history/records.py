@@ -12,12 +12,19 @@ from ddp_perf.core.case import Scalar, Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME
-from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.verdict import Outcome, Settled, Verdict
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
 
 # The values that the history stores of each session, and the series that it returns.
+
+
+class RecordedVerdict(Verdict, frozen=True, kw_only=True):
+    """A verdict as the history keeps it: with what people and the second stage said of it."""
+
+    acknowledged: str | None = None  # the reason, of a regression that was expected
+    settled: Settled | None = None  # of the case, if the second stage ran
 
 
 class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +35,7 @@ class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
         float | None
     )  # median over the launches; None: the metric has no figure (structure, loss)
     launches: tuple[float, ...] = ()
-    verdict: Verdict | None = None  # None: not gated
+    verdict: RecordedVerdict | None = None  # None: not gated
     baseline: float | None = None  # the level that the verdict compares with
     disturbance: str | None = None  # why its launches are not usable, judged or not
 
@@ -56,6 +63,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     started: str  # of its first launch, ISO 8601, UTC
     environment: Environment
     injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
+    job: str = ""  # address of the CI job that measured it; empty: none did
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +118,7 @@ def record_of(result: SuiteResult) -> SessionRecord:
             started=_first_launch(result),
             environment=result.environment,
             injections=result.injections,
+            job=result.job,
         ),
         cases=tuple(
             CaseRecord(
@@ -123,14 +132,15 @@ def record_of(result: SuiteResult) -> SessionRecord:
 
 
 def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[RecordedFigure]:
+    settled = result.settled.get(case_id)
     for metric in _KEPT:
         values, finding = session.values(metric), result.finding(case_id, metric)
         like = STEP_TIME.name if metric == TYPICAL_STEP else metric
         if values:
-            yield _figure(metric, values, finding, _disturbance(result, case_id, like))
+            yield _figure(metric, values, finding, settled, _disturbance(result, case_id, like))
     for metric in EXACT:
         if (finding := result.finding(case_id, metric)) is not None:
-            yield _figure(metric, [], finding, None)
+            yield _figure(metric, [], finding, settled, None)
 
 
 def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
@@ -142,17 +152,28 @@ def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
 
 
 def _figure(
-    metric: str, values: list[float], finding: Finding | None, disturbance: str | None
+    metric: str,
+    values: list[float],
+    finding: Finding | None,
+    settled: Settled | None,
+    disturbance: str | None,
 ) -> RecordedFigure:
     return RecordedFigure(
         metric=metric,
         value=statistics.median(values) if values else None,
         launches=tuple(values),
-        verdict=msgspec.structs.replace(finding.verdict, reason=finding.reason)
-        if finding
-        else None,
+        verdict=None if finding is None else _verdict(finding, settled),
         baseline=finding.baseline if finding else None,
         disturbance=disturbance,
+    )
+
+
+def _verdict(finding: Finding, settled: Settled | None) -> RecordedVerdict:
+    known = finding.known if finding.is_expected else None
+    return RecordedVerdict(
+        **msgspec.structs.asdict(finding.verdict) | {"reason": finding.reason},
+        acknowledged=None if known is None else known.acknowledgement.reason,
+        settled=settled,
     )
 
 

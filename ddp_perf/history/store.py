@@ -36,12 +36,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.environment import without_passwords
-from ddp_perf.core.verdict import GateAudit, Verdict
+from ddp_perf.core.verdict import GateAudit
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.records import (
     CaseRecord,
     HistoryPoint,
     RecordedFigure,
+    RecordedVerdict,
     SessionInfo,
     SessionRecord,
     StoredCase,
@@ -309,7 +310,7 @@ T = TypeVar("T")
 _ENCODE = msgspec.json.Encoder(order="deterministic").encode
 _INFO = msgspec.json.Decoder(SessionInfo)
 _AUDIT = msgspec.json.Decoder(GateAudit)
-_VERDICT = msgspec.json.Decoder(Verdict)
+_VERDICT = msgspec.json.Decoder(RecordedVerdict)
 _LAUNCHES = msgspec.json.Decoder(tuple[float, ...])
 _WORK = msgspec.json.Decoder(dict[str, Scalar])
 

@@ -106,6 +106,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     settled: dict[str, Settled] = {}  # by case id: what the second stage found
     unkept: str | None = None  # why the code of this session cannot run again, with the remedy
     profiles: dict[str, CaseProfile] = {}  # by case id
+    job: str = ""  # address of the CI job that measured it; empty: none did
     command: str = ""  # the shell command that measured the session; "": it is never judged
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     # By the id of each case that a test requests: the metrics whose verdicts tests assert.

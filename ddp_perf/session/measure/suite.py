@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
@@ -47,6 +48,7 @@ from ddp_perf.session.measure.storable import (
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
+from ddp_perf.system.host.host import job_address
 from ddp_perf.system.ledger import Entries
 
 
@@ -116,6 +118,7 @@ def run_suite(
                 request.cases,
             ),
             unkept=code.problem,
+            job=job_address(os.environ),
             machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
             nodes=bench.nodes,

@@ -89,6 +89,19 @@ def current_branch(directory: Path) -> str | None:
     return next(filter(None, map(os.environ.get, _BRANCH_VARIABLES)), None)
 
 
+# The address of the job's page, in the variable of GitLab, CircleCI, Buildkite or Jenkins.
+_JOB_VARIABLES = ("CI_JOB_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL", "BUILD_URL")
+
+
+def job_address(environ: Mapping[str, str]) -> str:
+    """Return the address of the CI job that runs this, or "" if none does."""
+    if environ.get("GITHUB_ACTIONS") == "true":
+        parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+        server, repository, run = (environ.get(name, "") for name in parts)
+        return f"{server}/{repository}/actions/runs/{run}"
+    return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "")
+
+
 def current_commit(directory: Path) -> str | None:
     """Return the commit in ``directory``, with ``+`` if files differ from it; None: no commit."""
     head = head_of(directory)

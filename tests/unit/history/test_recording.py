@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import RankConditions
-from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.measurement import Known, Measurement
+from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.history.records import record_of
 from tests.builders import (
+    make_acknowledgement,
     make_case,
     make_cases,
     make_failure,
@@ -35,7 +36,8 @@ def test_figure_is_the_median_of_its_launches_with_its_verdict():
     step = figures_of(result)["step_time"]
 
     assert (step.value, step.launches) == (0.012, (0.011, 0.013, 0.012))
-    assert (step.verdict, step.baseline) == (finding.verdict, 0.01)
+    assert (step.verdict.outcome, step.verdict.ratio) == (Outcome.SUSPECT, 1.1)
+    assert step.baseline == 0.01
 
 
 def test_metric_that_is_not_gated_is_recorded_without_a_verdict():
@@ -52,7 +54,37 @@ def test_structure_has_a_verdict_and_no_value():
     figures = figures_of(make_result([make_measurement(case, [0.01])], findings=(finding,)))
 
     assert figures["structure"].value is None
-    assert figures["structure"].verdict == finding.verdict
+    assert figures["structure"].verdict.outcome is Outcome.REGRESSION
+
+
+def test_verdict_has_its_acknowledgement_and_what_the_second_stage_found():
+    case = make_case()
+    given = make_acknowledgement(case, reason="the new loss is worth it")
+    finding = msgspec.structs.replace(
+        make_finding(case, Outcome.REGRESSION, ratio=1.1),
+        known=Known(acknowledgement=given, state="expected"),
+    )
+    settled = Settled(reference="2026-11-01T03:00:00+00:00", pairs=12)
+    result = msgspec.structs.replace(
+        make_result([make_measurement(case, [0.011])], findings=(finding,)),
+        settled={case.id: settled},
+        job="https://ci.example/42",
+    )
+
+    verdict = figures_of(result)["step_time"].verdict
+
+    assert verdict.acknowledged == "the new loss is worth it"
+    assert verdict.settled == settled
+    assert record_of(result).info.job == "https://ci.example/42"
+
+
+def test_acknowledgement_that_is_over_is_none():
+    case = make_case()
+    given = Known(acknowledgement=make_acknowledgement(case), state="expired")
+    finding = msgspec.structs.replace(make_finding(case, Outcome.REGRESSION), known=given)
+    result = make_result([make_measurement(case, [0.011])], findings=(finding,))
+
+    assert figures_of(result)["step_time"].verdict.acknowledged is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])

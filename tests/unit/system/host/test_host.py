@@ -15,6 +15,7 @@ from ddp_perf.system.host.host import (
     cpu_slug,
     current_branch,
     current_commit,
+    job_address,
 )
 
 
@@ -131,3 +132,27 @@ def test_without_a_branch_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_REF_TYPE", "tag")
     monkeypatch.setenv("GITHUB_REF_NAME", "v1.0")
     assert current_branch(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, ""),
+        (
+            {
+                "GITHUB_ACTIONS": "true",
+                "GITHUB_SERVER_URL": "https://github.com",
+                "GITHUB_REPOSITORY": "we/train",
+                "GITHUB_RUN_ID": "7",
+            },
+            "https://github.com/we/train/actions/runs/7",
+        ),
+        (
+            {"CI_JOB_URL": "https://gitlab.example/we/-/jobs/9"},
+            "https://gitlab.example/we/-/jobs/9",
+        ),
+        ({"BUILD_URL": "https://jenkins.example/3/"}, "https://jenkins.example/3/"),
+    ],
+)
+def test_a_ci_job_has_an_address(environ, address):
+    assert job_address(environ) == address
