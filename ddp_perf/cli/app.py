@@ -19,6 +19,7 @@ from ddp_perf.cli.inspect import audit, doctor, trace
 from ddp_perf.cli.predict import advise_training, predict
 from ddp_perf.cli.results import compare, explain, judge, report
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.site import site
 from ddp_perf.cli.sweep import sweep
 from ddp_perf.cli.try_script import ScriptCommand, try_script
 
@@ -44,6 +45,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
         "judge": (judge, "Judge results files by the stored baselines"),
         "baseline": (baseline, "Show and store baselines; acknowledge a regression"),
         "history": (history, "Show each case over its sessions"),
+        "site": (site, "Write static pages of all sessions"),
     },
     "Predict and choose": {
         "predict": (predict, "Predict step times at more ranks"),

@@ -17,7 +17,6 @@ from ddp_perf.history.records import SessionRecord, TimeSeries, record_of
 from ddp_perf.history.text import audit_lines, case_parts, overview_parts, range_parts
 from ddp_perf.history.trend import CaseHistory, case_history, newest_work
 from ddp_perf.session.result import read_results
-from ddp_perf.system.files import replace_file
 
 
 class ShowByDefault(typer.core.TyperGroup):
@@ -54,9 +53,6 @@ def show(
     ] = None,
     url: Url = DEFAULT_URL,
     metric: Metric = STEP_TIME.name,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw the sessions of CASE as a PNG.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one case session by session, or all cases.
@@ -66,15 +62,11 @@ def show(
       0  shown, whatever the sessions contain
       4  usage: an argument, no such case, or a history that cannot be read
     """
-    if plot is not None and case is None:
-        raise typer.BadParameter("--plot: it draws one case; name the case")
     histories = _histories(url, case, metric)
     audits = [] if as_json else _audits(url, {one.series.case.accelerator for one in histories})
     cases = (part for found in histories for part in ("", *case_parts(found)))
     shown = overview_parts(histories) if case is None else cases
     print_result(histories, [*shown, *audits], as_json=as_json)
-    if plot is not None:
-        _draw(histories, plot)
 
 
 @app.command("import")
@@ -163,18 +155,3 @@ def _series(url: str, case_id: str | None, metric: str) -> Iterator[TimeSeries]:
         for case in cases:
             if case_id in (None, case.case_id):
                 yield store.series(case, metric)
-
-
-def _draw(histories: list[CaseHistory], path: Path) -> None:
-    # Imported here: charts take a third of a second, and most commands draw none.
-    from ddp_perf.history.chart import history_chart
-    from ddp_perf.render.chart import image
-
-    if len(histories) > 1:
-        names = ", ".join(found.series.case.accelerator for found in histories)
-        raise HistoryError(f"--plot: it draws one machine, but the case was measured on {names}")
-    try:
-        replace_file(path, image(history_chart(histories[0]), path.suffix))
-    except OSError as error:
-        raise HistoryError(f"{path}: cannot be written: {error.strerror}") from None
-    typer.echo(f"written: {path}")

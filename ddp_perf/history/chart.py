@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
 import altair as alt
 
@@ -24,6 +25,7 @@ from ddp_perf.render.chart import (
     titled,
     zoomed,
 )
+from ddp_perf.render.units import change_range
 
 # A verdict has a shape and a colour: colour alone is hard to see for some readers.
 _MARKS = {
@@ -37,11 +39,11 @@ _WHEN = alt.X("date:T", title=None)
 
 def history_chart(history: CaseHistory) -> Chart:
     """Draw the figures over the date, the level found, and the sessions between two levels."""
-    series = history.series
-    sound, (_, scale) = series.sound(), unit_of(series.metric)
+    series, scale = history.series, unit_of(history.series.metric)[1]
+    sound = series.sound()
     levels = history.trend.levels if history.trend else ()
     line = points(
-        {"date": session.session.date, "level": scale * level}
+        {"date": session.session.date, "level": f"{scale * level:.5g}"}
         for session, level in zip(sound, levels, strict=bool(levels))
     )
     moves = [
@@ -50,16 +52,19 @@ def history_chart(history: CaseHistory) -> Chart:
         for since in [f"from {_day(sound[found.change.first].session)}"]
         for text in [describe_change(found.change, since)]
     ]
-    found = tips("change:N")
     layers = [
         points(moves)
-        .mark_rect(color=RED, opacity=0.15)
-        .encode(alt.X("before:T", title=None), alt.X2("after"), tooltip=found),
-        line.mark_line(color=GREY).encode(_WHEN, alt.Y("level:Q")),
+        .mark_rect(color=RED, opacity=0.15, clip=True)
+        .encode(alt.X("before:T", title=None), alt.X2("after"), tooltip=tips("change:N")),
+        line.mark_line(color=GREY, clip=True).encode(_WHEN, alt.Y("level:Q")),
+        _launches(series.sessions, scale),
         _sessions(series.sessions, series.metric),
     ]
-    title = f"{series.case.case_id} on {series.case.accelerator}"
-    below = ["line: the level found", *(move["change"] for move in moves)]
+    title = f"{metric_title(series.metric).capitalize()} of {len(series.sessions):,} sessions"
+    below = [
+        "bar: the launches of a session; line: the level found",
+        *(move["change"] for move in moves),
+    ]
     return titled(layered(*layers), title, *below)
 
 
@@ -71,7 +76,7 @@ def sessions_chart(sessions: Sequence[HistoryPoint], metric: str) -> Chart:
 
 def _sessions(sessions: Sequence[HistoryPoint], metric: str) -> alt.Chart:
     unit, scale = unit_of(metric)
-    shown = points(_points(sessions, scale))
+    shown = points(map(functools.partial(_point, scale=scale), _shown(sessions)))
     names, marks = list(_MARKS), zip(*_MARKS.values(), strict=True)
     colours, shapes = (alt.Scale(domain=names, range=list(one)) for one in marks)
     label = f"{metric_title(metric)}, {unit}"
@@ -82,29 +87,45 @@ def _sessions(sessions: Sequence[HistoryPoint], metric: str) -> alt.Chart:
             y,
             color=alt.Color("verdict:N", scale=colours, title=None),
             shape=alt.Shape("verdict:N", scale=shapes, title=None),
-            tooltip=tips("date:T", "verdict:N", "commit:N", "value:Q"),
+            tooltip=tips("date:T", "verdict:N", "change:N", "commit:N", "torch:N", "value:Q"),
         )
     )
 
 
-def _points(sessions: Sequence[HistoryPoint], scale: float) -> Iterator[Point]:
-    for session in sessions:
-        figure, info = session.figure, session.session
-        if figure.value is None or info.injections:
-            continue
-        outcome = figure.verdict.outcome.value if figure.verdict else "session"
-        yield {
-            "date": info.date,
-            "value": scale * figure.value,
-            "verdict": (
-                Outcome.INVALID.value
-                if not figure.is_sound
-                else outcome
-                if outcome in _MARKS
-                else "session"
-            ),
-            "commit": info.environment.commit,
+def _launches(sessions: Sequence[HistoryPoint], scale: float) -> alt.Chart:
+    rows = (
+        {
+            "date": session.session.date,
+            "low": f"{scale * min(session.figure.launches):.5g}",
+            "high": f"{scale * max(session.figure.launches):.5g}",
         }
+        for session in _shown(sessions)
+        if len(session.figure.launches) > 1
+    )
+    bars = points(rows).mark_rule(color=BLUE, opacity=0.3, clip=True)
+    drawn: alt.Chart = bars.encode(_WHEN, alt.Y("low:Q"), alt.Y2("high"))
+    return drawn
+
+
+def _shown(sessions: Iterable[HistoryPoint]) -> Iterator[HistoryPoint]:
+    for session in sessions:
+        if session.figure.value is not None and not session.session.injections:
+            yield session
+
+
+def _point(session: HistoryPoint, scale: float) -> Point:
+    figure, info, verdict = session.figure, session.session, session.figure.verdict
+    assert figure.value is not None  # it is shown
+    outcome = verdict.outcome.value if verdict else "session"
+    kind = outcome if outcome in _MARKS else "session"
+    return {
+        "date": info.date,
+        "value": f"{scale * figure.value:.5g}",
+        "verdict": kind if figure.is_sound else Outcome.INVALID.value,
+        "change": change_range(verdict.interval) if verdict and verdict.interval else "",
+        "commit": info.environment.commit or "",
+        "torch": info.environment.torch,
+    }
 
 
 def _day(info: SessionInfo) -> str:

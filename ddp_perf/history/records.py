@@ -11,7 +11,7 @@ from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.case import Scalar, Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME
+from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME, TARGETS
 from ddp_perf.core.verdict import Outcome, Settled, Verdict
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
@@ -31,9 +31,7 @@ class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one case in one session."""
 
     metric: str
-    value: (
-        float | None
-    )  # median over the launches; None: the metric has no figure (structure, loss)
+    value: float | None  # median over the launches; None: structure, loss and targets have none
     launches: tuple[float, ...] = ()
     verdict: RecordedVerdict | None = None  # None: not gated
     baseline: float | None = None  # the level that the verdict compares with
@@ -105,6 +103,7 @@ class TimeSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KEPT = (*(metric.name for metric in METRICS), TYPICAL_STEP, CONTROL)
+_WITHOUT_FIGURES = (*EXACT, *(target.name for target in TARGETS))  # their verdicts state all
 
 
 def record_of(result: SuiteResult) -> SessionRecord:
@@ -138,7 +137,7 @@ def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Re
         like = STEP_TIME.name if metric == TYPICAL_STEP else metric
         if values:
             yield _figure(metric, values, finding, settled, _disturbance(result, case_id, like))
-    for metric in EXACT:
+    for metric in _WITHOUT_FIGURES:
         if (finding := result.finding(case_id, metric)) is not None:
             yield _figure(metric, [], finding, settled, None)
 

@@ -52,8 +52,8 @@ def case_parts(history: CaseHistory) -> Iterator[Block]:
         (
             session.session.date[:16].replace("T", " "),
             (session.session.environment.commit or "unknown")[:12],
-            _shown(series.metric, session.figure.value),
-            _shown(series.metric, level_of.get(id(session))),
+            figure_text(series.metric, session.figure.value),
+            figure_text(series.metric, level_of.get(id(session))),
             session.figure.verdict.outcome.value if session.figure.verdict else ABSENT,
             _remark(session, starts.get(id(session))),
         )
@@ -77,16 +77,17 @@ def range_parts(history: CaseHistory) -> Iterator[Block]:
         yield f"  {_advice(found)}"
 
 
-def describe_change(change: TrendChange, dates: str) -> str:
+def describe_change(change: TrendChange, dates: str = "") -> str:
     """Return one sentence with the size of the change, its interval and its dates."""
+    when = f", {dates}" if dates else ""
     sure = f"(99 % interval {change_range(change.interval)})"
     if change.is_drift:
         sessions = change.last - change.first + 1
         return (
             f"drift of {percent_change(change.ratio)} {sure} over {sessions} sessions,"
-            f" {percent_change(change.per_session, 2)} a session, {dates}"
+            f" {percent_change(change.per_session, 2)} a session{when}"
         )
-    return f"step of {percent_change(change.ratio)} {sure}, {dates}"
+    return f"step of {percent_change(change.ratio)} {sure}{when}"
 
 
 def unit_of(metric: str) -> tuple[str, float]:
@@ -101,7 +102,7 @@ def _overview_row(history: CaseHistory) -> tuple[str, ...]:
     change = trend.changes[-1] if trend and trend.changes else None
     return (
         str(len(series.sessions)),
-        _shown(series.metric, series.sessions[-1].figure.value, unit=True),
+        figure_text(series.metric, series.sessions[-1].figure.value, unit=True),
         percent_change(distance.ratio) if distance else ABSENT,
         percent_change(change.ratio) if change else ABSENT,
         series.sound()[change.first].session.date[:10] if change else "",
@@ -167,7 +168,8 @@ def _remark(session: HistoryPoint, found: ChangeRange | None) -> str:
     return f"{'drift' if found.change.is_drift else 'step'} {percent_change(found.change.ratio)}"
 
 
-def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
+def figure_text(metric: str, value: float | None, *, unit: bool = False) -> str:
+    """Return a figure in the unit in which people read it, with the unit if it is wanted."""
     if value is None:
         return ABSENT
     name, scale = unit_of(metric)

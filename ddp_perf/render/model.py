@@ -54,6 +54,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str = ""
     words: bool = False
     media: Media = "all"
+    filtered: bool = False  # on a page, a reader chooses among its words
     cut: bool = False  # names in the first column that a terminal cuts to the room that is left
 
 

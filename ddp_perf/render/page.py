@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -21,8 +22,20 @@ from ddp_perf.render.model import (
 )
 
 
-def report_page(report: Report) -> bytes:
-    """Return the whole page in UTF-8."""
+class Link(NamedTuple):
+    """A page beside this one."""
+
+    title: str
+    address: str
+    is_here: bool = False
+
+
+def report_page(report: Report, links: Sequence[Link] = (), shared: str = "") -> bytes:
+    """Return the whole page in UTF-8.
+
+    ``links`` lead to the other pages of a site, which read the script that draws charts from the
+    file ``shared``. A page by itself has it inside.
+    """
     # Imported here: charts take a third of a second, and only a page needs them.
     from ddp_perf.render.chart import page_script, pictures
 
@@ -31,7 +44,9 @@ def report_page(report: Report) -> bytes:
     text = environment.get_template("page.html.j2").render(
         report=report,
         Status=Status,
-        vega=page_script() if _has_charts(report.sections) else None,
+        charts=page_script if _has_charts(report.sections) else None,
+        links=links,
+        shared=shared,
     )
     return text.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 

@@ -76,15 +76,13 @@ def test_history_without_a_case_shows_all_cases(append):
 
 
 @pytest.mark.parametrize("words", [("history",), ("history", "show")])
-def test_history_shows_and_draws_one_case(append, here, words):
+def test_history_shows_one_case(append, words):
     append(stepped())
 
-    done = run(*words, CASE.id, "--plot", "plot.png")
+    done = run(*words, CASE.id)
 
     assert done.exit_code == 0, done.output
     assert "between 2026-01-20 and 2026-01-21" in " ".join(done.stdout.split())
-    assert done.stdout.endswith("written: plot.png\n")
-    assert (here / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_history_prints_json(append):
@@ -95,15 +93,12 @@ def test_history_prints_json(append):
     assert data["series"]["case"]["case_id"] == CASE.id
 
 
-def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
+def test_a_case_of_two_machines_is_shown_on_both(append):
     append(stepped())
     append(stepped(), accelerator_key="h200", host="gpu")
 
     assert run("history", CASE.id).stdout.count("step time") == 2
     assert f"h200: {CASE.id}" in " ".join(run("history").stdout.split())
-    done = run("history", CASE.id, "--plot", "plot.png")
-    assert done.exit_code == 4
-    assert "measured on cpu-some-2c-host, h200" in done.stderr
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.05, 1), (1.0, 0)])
@@ -167,7 +162,6 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
         (["history", "--history", "nonsense"], "nonsense: is not the URL of a history"),
         (["history", "changes", "x", "--metric", "speed"], "'speed' is not one of step_time, tail"),
         (["history", "changes"], "Missing argument 'CASE'"),
-        (["history", "--plot", "a.png"], "draws one case; name the case"),
         (["history", "import"], "Missing argument"),
     ],
 )
@@ -185,12 +179,3 @@ def test_an_unknown_case_or_one_without_the_metric_is_refused(append):
     done = run("history", CASE.id, "--metric", "peak_memory")
     assert done.exit_code == 4
     assert f"has no session of {CASE.id} with peak_memory" in done.stderr
-
-
-def test_a_plot_that_cannot_be_written_is_an_error(append):
-    append(stepped())
-
-    done = run("history", CASE.id, "--plot", "nowhere/plot.png")
-
-    assert done.exit_code == 4
-    assert "nowhere/plot.png: cannot be written: No such file" in done.stderr

@@ -20,7 +20,7 @@ def test_it_shows_sessions_levels_and_changes():
     assert len(verdicts) == 39  # all but the one slowed on purpose
     assert {"session", "INVALID", "REGRESSION"} == set(verdicts)
     assert len(drawn(chart, "date", "level")) == 38  # of the sound sessions
-    ((change,),) = drawn(chart, "change")
+    ((_, _, change),) = drawn(chart, "before", "after", "change")
     assert change.startswith("step of +5.")
     assert change in words(chart)
     assert b"step time, ms" in image(chart, ".svg")

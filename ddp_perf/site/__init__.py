@@ -1,0 +1,1 @@
+"""Static pages of all sessions in a history: `ddp-perf site`."""
