@@ -53,13 +53,14 @@ def history_chart(history: CaseHistory) -> Chart:
         for text in [describe_change(found.change, since)]
     ]
     layers = [
-        points(moves)
-        .mark_rect(color=RED, opacity=0.15, clip=True)
-        .encode(alt.X("before:T", title=None), alt.X2("after"), tooltip=tips("change:N")),
         line.mark_line(color=GREY, clip=True).encode(_WHEN, alt.Y("level:Q")),
         _launches(series.sessions, scale),
         _sessions(series.sessions, series.metric),
     ]
+    if moves:  # a layer without a mark has no name for a reader who hears the chart
+        shaded = points(moves).mark_rect(color=RED, opacity=0.15, clip=True)
+        place = alt.X("before:T", title=None), alt.X2("after")
+        layers.insert(0, shaded.encode(*place, tooltip=tips("change:N")))
     title = f"{metric_title(series.metric).capitalize()} of {len(series.sessions):,} sessions"
     below = [
         "bar: the launches of a session; line: the level found",

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
-import shutil
-import subprocess
-
 import msgspec
 import pytest
 
 from ddp_perf.report.directory import write_report, write_work_report
-from ddp_perf.report.session_report import PAGE
 from ddp_perf.report.work_rows import WORK_PAGE
 from ddp_perf.work.values import Place
+from tests.browsers import NEEDS_BROWSER, look
 from tests.builders import HOSTILE, make_cases, make_hostile_result
 from tests.reports import make_source, make_suite_result
 from tests.work_reports import A100, make_change, make_counted, make_same
 from tests.works import SITE
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser here: apt-get install chromium")
+pytestmark = NEEDS_BROWSER
 
 # Asks the page, and sends the answers as JSON to the one around it.
 PROBE = """
@@ -71,43 +62,6 @@ addEventListener("load", async () => {
 </script></body>
 """
 
-# A window has a least width of its own, a frame has none.
-AROUND = """<!DOCTYPE html><pre id="answer"></pre>
-<iframe src="{page}" width="{width}" height="900" style="border: 0"></iframe>
-<script>
-addEventListener("message", (e) => {{ document.getElementById("answer").textContent = e.data }});
-</script>
-"""
-
-
-def look(directory, width, *options, name=PAGE, probe=PROBE):
-    """The answers of the browser about the page, and every line of its console."""
-    page = directory / name
-    text, _, _ = page.read_text(encoding="utf-8").rpartition("</body>")  # Vega has one, too
-    page.write_text(text + probe, encoding="utf-8")
-    around = directory / "around.html"
-    around.write_text(AROUND.format(page=name, width=width), encoding="utf-8")
-    done = subprocess.run(
-        [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *(f"--user-data-dir={directory / 'profile'}", "--window-size=1600,1000"),
-            *(
-                "--enable-logging=stderr",
-                "--dump-dom",
-                "--virtual-time-budget=5000",
-                *options,
-                around.as_uri(),
-            ),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    answer = re.search(r'<pre id="answer">(.+?)</pre>', done.stdout, flags=re.DOTALL)
-    assert answer, done.stderr
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return json.loads(html.unescape(answer[1])), console
-
 
 @pytest.mark.parametrize("width", [390, 1280, 1400])
 @pytest.mark.parametrize(
@@ -116,7 +70,7 @@ def look(directory, width, *options, name=PAGE, probe=PROBE):
 def test_every_plot_is_drawn_within_the_screen_without_errors(tmp_path, result, width):
     write_report(tmp_path, make_source(result))
 
-    seen, console = look(tmp_path, width)
+    seen, console = look(tmp_path, width, PROBE)
 
     assert console == []
     assert seen["loaded"] == []
@@ -139,7 +93,7 @@ def test_the_page_of_work_fits_the_screen_without_errors(tmp_path, text, width):
     counted = [make_counted(change, case=one, reason=text), make_same(case=two)]
     write_work_report(tmp_path, counted, {one.suite: (A100, "v100-pcie-16gb")})
 
-    seen, console = look(tmp_path, width, name=WORK_PAGE)
+    seen, console = look(tmp_path, width, PROBE, name=WORK_PAGE)
 
     assert console == []
     assert seen["loaded"] == []
@@ -151,7 +105,7 @@ def test_the_page_of_work_fits_the_screen_without_errors(tmp_path, text, width):
 def test_on_a_phone_each_verdict_is_on_the_screen_and_the_table_says_that_it_scrolls(tmp_path):
     write_report(tmp_path, make_source())
 
-    seen, _ = look(tmp_path, 390)
+    seen, _ = look(tmp_path, 390, PROBE)
 
     assert seen["verdict"] <= 390
     assert seen["scrolls"]
@@ -161,7 +115,7 @@ def test_on_a_phone_each_verdict_is_on_the_screen_and_the_table_says_that_it_scr
 def test_plots_fill_the_width_of_a_laptop(tmp_path):
     write_report(tmp_path, make_source())
 
-    seen, _ = look(tmp_path, 1280)
+    seen, _ = look(tmp_path, 1280, PROBE)
 
     assert max(map(abs, seen["unused"])) < 2
     assert seen["widest"] > 0.45 * 1280
@@ -170,7 +124,7 @@ def test_plots_fill_the_width_of_a_laptop(tmp_path):
 def test_a_table_can_be_sorted_by_figures_in_both_directions(tmp_path):
     write_report(tmp_path, make_source())
 
-    seen, _ = look(tmp_path, 1400)
+    seen, _ = look(tmp_path, 1400, PROBE)
 
     assert seen["before"] == ["10.00", "15.00", "20.00", "–"]  # the last one failed
     assert seen["up"] == ["10.00", "15.00", "20.00", "–"]
@@ -181,8 +135,8 @@ def test_a_table_can_be_sorted_by_figures_in_both_directions(tmp_path):
 def test_the_page_is_dark_if_the_reader_prefers_it(tmp_path):
     write_report(tmp_path, make_source())
 
-    light, _ = look(tmp_path, 1400)
-    dark, _ = look(tmp_path, 1400, "--blink-settings=preferredColorScheme=0")
+    light, _ = look(tmp_path, 1400, PROBE)
+    dark, _ = look(tmp_path, 1400, PROBE, "--blink-settings=preferredColorScheme=0")
 
     assert light["background"] == "rgb(255, 255, 255)"
     assert dark["background"] == "rgb(15, 19, 23)"
@@ -227,7 +181,7 @@ addEventListener("load", async () => {
 def test_a_chart_answers_to_pointing_and_zooms_and_a_column_is_explained_where_it_stands(tmp_path):
     write_report(tmp_path, make_source())
 
-    seen, console = look(tmp_path, 1280, probe=USED)
+    seen, console = look(tmp_path, 1280, USED)
 
     assert console == []
     assert "mlp-ddp-fp32-ws2" in seen["tip"]

@@ -105,15 +105,18 @@ async function draw() {
     const spec = JSON.parse(figure.querySelector("script").textContent), zoom = zoomOf(spec);
     const name = `zoom${figures.indexOf(figure)}`;
     const kept = view.get(name)?.split("..").map((day) => Date.parse(day));
-    if (zoom && kept?.length === 2 && !kept.some(isNaN)) {
-      for (const {encoding} of spec.layer) encoding.x.scale = {domain: kept};
-    }
     for (const data in spec.datasets) spec.datasets[data] = byRow(spec.datasets[data]);
     const place = figure.appendChild(document.createElement("div"));
     const {view: chart} = await vegaEmbed(place, spec, {
       actions: false, renderer: "svg", ast: true,
     });
     const day = (time) => new Date(time).toISOString().slice(0, 10);
+    if (zoom && kept?.length === 2 && !kept.some(isNaN)) {
+      for (const {field, channel} of chart.signal(`${zoom.name}_tuple_fields`)) {
+        chart.signal(`${zoom.name}_${field}`, channel === "x" ? kept : chart.scale("y").domain());
+      }
+      await chart.runAsync();
+    }
     if (zoom) chart.addSignalListener(zoom.name, (_, moved) => remember(name, moved.date?.map(day).join("..")));
     await new Promise((done) => setTimeout(done));
   }
