@@ -3,7 +3,7 @@
 ``python benchmarks/gate.py [--trials N] [--seed N]`` prints a table per kind of machine, and
 what the machine's other cases bring while there are few sessions. It exits with 1 where one of our
 own stated bounds is broken beyond what chance explains. These are single comparisons; `months.py`
-simulates the life of a gate. The rule was tuned on seed 1; docs/judging.md reports seed 2.
+simulates the life of a gate. The rule was tuned on seed 1; README.md reports seed 2.
 """
 
 from __future__ import annotations

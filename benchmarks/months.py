@@ -6,7 +6,7 @@ Every session is judged by the stored baseline and then appended to it, by the f
 ``ddp-perf judge --append``. Only the figures of the launches are drawn. The first table has lives
 in which the code changes, for one case with one metric; the second has families of machines on
 which nothing changes, with 20 cases × 5 metrics. It exits with 1 where a stated bound is broken.
-The rule was tuned on the seeds 1, 3 and 5; docs/judging.md reports seed 2.
+The rule was tuned on the seeds 1, 3 and 5; README.md reports seed 2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Every session is judged and stored by the functions of ``ddp-perf judge --append``; only the figures
 of the launches are drawn. The first table has single comparisons on hosts that fit and on one that
-does not, the second has sixty sessions in a row. The rule was tuned on seed 1; docs/judging.md
+does not, the second has sixty sessions in a row. The rule was tuned on seed 1; README.md
 reports seed 2. It exits with 1 where a stated bound is broken beyond chance.
 """
 

@@ -5,7 +5,7 @@
 "Further stored sessions may decide it" and "… are not likely to": how many of such verdicts were
 decided 1, 3, 5 and 10 sessions later, in the order in which they were recorded and in random ones.
 "N more launches decide it, 9 times in 10": how many were after as many, drawn as they are or
-slower. The wording was chosen on the sessions of `neighbours` and on seed 1; docs/judging.md
+slower. The wording was chosen on the sessions of `neighbours` and on seed 1; README.md
 reports `calm_day` and seed 2. Recorded trials share sessions: their intervals are too narrow.
 """
 

@@ -7,7 +7,7 @@ rows are of one case whose spread no other case shows. Then each session is corr
 before by 0.6, measured in turn (A B A B …) or side by side (A A … B B …); then a case has the prior
 of the machine's other cases, which move together. It exits with 1 if false alarms of one case
 exceed the level beyond chance where sessions differ by no more than is assumed. The rule was
-chosen on seed 1; docs/judging.md reports seed 2.
+chosen on seed 1; README.md reports seed 2.
 """
 
 from __future__ import annotations

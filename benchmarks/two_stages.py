@@ -7,7 +7,7 @@ cases that today's verdicts send to them. The judges are those of the gate. One 
 judged again with one case that became slower. A session of 480 verdicts takes 24 times as long, so
 there are a quarter as many; the last table therefore has the second stage alone: how often pairs
 turn a case red, each with its share of the rate. It exits with 1 where the rate of a session is
-exceeded beyond chance. The machines were chosen with seed 1; docs/judging.md reports seed 2.
+exceeded beyond chance. The machines were chosen with seed 1; README.md reports seed 2.
 """
 
 from __future__ import annotations

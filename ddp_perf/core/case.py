@@ -20,8 +20,8 @@ Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
 _ENOUGH_CLEAN = 20  # steps: twice as many as the level of a launch is the fastest of
-# What rounding changes at most on another processor, with a margin (docs/correctness.md has the
-# measurements). That of TF32 was not measured.
+# What rounding changes at most on another processor, with a margin (benchmarks/losses.py
+# measures it). That of TF32 was not measured.
 LOSS_TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-3, "fp16": 1e-3, "bf16": 2e-3}
 # Of the ranks. They change what is logged while a process group starts, and no step.
 # NCCL_DEBUG_SUBSYS can log each call, and TORCH_DISTRIBUTED_DEBUG adds checks: these are work.

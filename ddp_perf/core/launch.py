@@ -60,8 +60,7 @@ def share(part: float, whole: float) -> float:
 #
 # Each figure is a difference of two counters, or a mean of samples that the driver keeps anyway,
 # over one period: from just before the last warm-ups until just after the last timed step. Nothing
-# is read within it. None means unknown. docs/measuring.md has the source, the cost and the limits
-# of each.
+# is read within it. None means unknown. docs/measuring.md has the source and the limits of each.
 
 
 class GpuTraffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +116,7 @@ class RankUtilisation(msgspec.Struct, frozen=True, kw_only=True):
 # A launch: its request, and its outcome – a result of every rank, or a failure with its rank.
 
 
-_LONG = 0.02  # of a step: a longer wait for a core disturbs it (docs/judging.md has the choice)
+_LONG = 0.02  # of a step: a longer wait for a core disturbs it (chosen by benchmarks/levels.py)
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):

@@ -34,8 +34,9 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     # if that metric got worse too.
     numerator: str | None = None
     # How much sessions differ, as the sd of the log, before a machine's own show it. Recorded on
-    # shared two-core machines (docs/judging.md). Of GPUs no sessions are known to this project; the
-    # same is taken, which is wide for one machine, unless the metric has another value for them.
+    # shared two-core machines, of the most restless case. Of GPUs no sessions are known to this
+    # project; the same is taken, which is wide for one machine, unless the metric has another value
+    # for them.
     assumed_sd: float = 0.03
     assumed_sd_on_gpus: float | None = None
     missing: str | None = None  # why a launch may lack it, and the remedy; None: no launch lacks it

@@ -17,7 +17,7 @@ from ddp_perf.session.compare_sessions import ComparedSide, SessionComparison
 from ddp_perf.session.result import Conclusion
 
 # Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
-# two, because their spread is measured from then on (docs/judging.md).
+# two, because their spread is measured from then on (benchmarks/two_sides.py).
 _SECOND, _ENOUGH = 2, 5
 _COMPARED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.UNDECIDED)
 

@@ -44,7 +44,7 @@ _OWN_COSTS = {
 _CLOCKS = ("slow_clock", "overheated")
 _OF_THE_MACHINE = ("gpu_slowed",)  # on a shared host others may take a core's clock, not a GPU's
 # Beside processes that computed for 14 to 15 % of the time, the level of the clean steps was right
-# within 2 %; beside one that copied memory for 21 %, it was 9 % high (docs/judging.md).
+# within 2 %; beside one that copied memory for 21 %, it was 9 % high.
 _MOST_FOREIGN = 0.15
 # The CPU time of a step grew by 3 to 6 % beside these, and by 10 % where over half was stolen.
 _MOST_OF_CPU_TIME = 0.4
