@@ -97,7 +97,7 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
 
 
 class ExitCode(enum.IntEnum):
-    """The exit code of a command or a strict session. The table of docs/verdicts.md says what to do.
+    """The exit code of a command or a strict session. The table of docs/ci.md says what to do.
 
     Those that pytest has, too, have its meaning. It is never 2, which pytest and shells have for
     several ends.

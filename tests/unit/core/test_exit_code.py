@@ -41,7 +41,7 @@ def test_those_of_pytest_keep_its_meaning():
     assert ExitCode.UNDECIDED not in {int(code) for code in pytest.ExitCode}
 
 
-@pytest.mark.parametrize("page", ["docs/verdicts.md", "docs/duel.md"])
+@pytest.mark.parametrize("page", ["docs/ci.md", "docs/duel.md"])
 def test_the_tables_of_the_pages_have_these_and_no_others(page):
     tables = re.findall(r"^\| exit code \|.*\n\|.*\n((?:\|.*\n)+)", text(page), re.MULTILINE)
 
@@ -50,7 +50,7 @@ def test_the_tables_of_the_pages_have_these_and_no_others(page):
         cells = [row.split("|")[1] for row in table.splitlines()]
         codes = [int(code) for cell in cells for code in cell.split(",")]
         assert codes == sorted(ALL & set(codes))
-    if page == "docs/verdicts.md":
+    if page == "docs/ci.md":
         assert set(codes) == ALL
 
 
