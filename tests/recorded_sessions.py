@@ -97,7 +97,7 @@ def make_judged_series(
     points = []
     for number, point in enumerate(series.sessions):
         figure = point.figure
-        found = {"acknowledged": (acknowledged or {}).get(number)}
+        found: dict[str, Any] = {"acknowledged": (acknowledged or {}).get(number)}
         if figure.value is not None and metric != "structure":
             ratio = figure.value / LEVEL
             found |= {"ratio": ratio, "interval": (ratio - 0.02, ratio + 0.02)}

@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history import store as store_module
+from ddp_perf.errors import HistoryError
 from ddp_perf.history.events import events
+from ddp_perf.history.store import HistoryStore
 from ddp_perf.plugin.notify import send
 from ddp_perf.plugin.option_values import parse_webhook
 from ddp_perf.report.notification import notification, slack_text
@@ -265,9 +266,9 @@ def test_an_interrupted_session_sends_nothing(slower):
 
 def test_a_history_that_cannot_be_read_is_one_line(slower, monkeypatch):
     def fail(self, outcomes):
-        raise store_module.HistoryError("it is gone")
+        raise HistoryError("it is gone")
 
-    monkeypatch.setattr(store_module.HistoryStore, "metrics_with", fail)
+    monkeypatch.setattr(HistoryStore, "metrics_with", fail)
     with webhook() as server:
         ended = slower.run(HISTORY, f"--ddp-notify={server.url}")
 
