@@ -19,6 +19,7 @@ from ddp_perf.duel.environments.run import EnvironmentSearch
 from ddp_perf.duel.sweep.halving import SweepResult
 from ddp_perf.report.commands.judged_series import SeriesFile
 from ddp_perf.report.directory import duel_schema, work_report_schema
+from ddp_perf.report.notification import Notification
 from ddp_perf.scaling.advice.text import AdviceFile
 from ddp_perf.session.result import results_schema
 from ddp_perf.traces.chrome import TraceAnalysis
@@ -33,6 +34,7 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "docs/duel.schema.json": duel_schema,
     "docs/environments.schema.json": functools.partial(msgspec.json.schema, EnvironmentSearch),
     "docs/judge.schema.json": functools.partial(msgspec.json.schema, SeriesFile),
+    "docs/notification.schema.json": functools.partial(msgspec.json.schema, Notification),
     "docs/results.schema.json": results_schema,
     "docs/sweep.schema.json": functools.partial(msgspec.json.schema, SweepResult),
     "docs/trace.schema.json": functools.partial(msgspec.json.schema, TraceAnalysis),

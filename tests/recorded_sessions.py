@@ -76,6 +76,37 @@ def make_series(
     return TimeSeries(case=stored, metric="step_time", sessions=tuple(sessions))
 
 
+LEVEL, SLOW = 0.010, 0.012
+
+
+def make_judged_series(
+    *sessions: tuple[float, Outcome],
+    acknowledged: Mapping[int, str] | None = None,
+    injected: Collection[int] = (),
+    metric: str = "step_time",
+    **environment: Callable[[int], Any],
+) -> TimeSeries:
+    """Return sessions of these figures and outcomes, judged by a level of 10 ms.
+
+    `acknowledged` has the reason of each session whose regression was expected.
+    """
+    outcomes = dict(enumerate(outcome for _, outcome in sessions))
+    values = [value for value, _ in sessions]
+    series = make_series(values, outcomes=outcomes, injected=injected, **environment)
+    exact: dict[str, Any] = {"value": None} if metric == "structure" else {"baseline": LEVEL}
+    points = []
+    for number, point in enumerate(series.sessions):
+        figure = point.figure
+        found: dict[str, Any] = {"acknowledged": (acknowledged or {}).get(number)}
+        if figure.value is not None and metric != "structure":
+            ratio = figure.value / LEVEL
+            found |= {"ratio": ratio, "interval": (ratio - 0.02, ratio + 0.02)}
+        verdict = msgspec.structs.replace(figure.verdict, **found)
+        figure = msgspec.structs.replace(figure, verdict=verdict, metric=metric, **exact)
+        points.append(msgspec.structs.replace(point, figure=figure))
+    return msgspec.structs.replace(series, sessions=tuple(points), metric=metric)
+
+
 def stepped(at: int = 20, sessions: int = 40, ratio: float = 1.05) -> list[float]:
     """Return step times of 10 ms that vary by 0.2 %, and are `ratio` times as long from `at` on."""
     values = 0.01 * np.exp(np.random.default_rng(1).normal(0, 0.002, sessions))

@@ -63,6 +63,12 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
     job: str = ""  # address of the CI job that measured it; empty: none did
 
+    @property
+    def identity(self) -> tuple[str, str, str, str, str]:
+        """The key of the session: no other one of a fleet has it."""
+        where = self.environment
+        return where.accelerator_key, where.host, self.suite, self.date, self.started
+
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One suite of one session, as the history stores it."""

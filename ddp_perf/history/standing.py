@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -42,6 +43,7 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
     newest: SessionInfo  # the newest red session
     after: SessionInfo | None  # the session that ended it; None: it is open
     red_sessions: int
+    unexpected_sessions: int  # of them, the newest that no acknowledgement expected
     verdict: RecordedVerdict  # of the newest red session
 
     @property
@@ -90,8 +92,13 @@ def _regression(
         newest=newest.session,
         after=None if after is None else after.session,
         red_sessions=len(red),
+        unexpected_sessions=sum(1 for _ in itertools.takewhile(_is_unexpected, reversed(red))),
         verdict=newest.figure.verdict,
     )
+
+
+def _is_unexpected(point: HistoryPoint) -> bool:
+    return point.figure.verdict is not None and point.figure.verdict.acknowledged is None
 
 
 def _state(slow: RecordedFigure, verdict: RecordedVerdict, after: HistoryPoint | None) -> State:

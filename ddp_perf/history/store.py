@@ -36,7 +36,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.environment import without_passwords
-from ddp_perf.core.verdict import GateAudit
+from ddp_perf.core.verdict import GateAudit, Outcome
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.records import (
     CaseRecord,
@@ -403,6 +403,14 @@ class HistoryStore:
         sessions.sort(key=lambda session: (session.session.date, session.session.started))
         return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
 
+    def metrics_with(self, outcomes: Iterable[Outcome]) -> list[tuple[int, str]]:
+        """Return the keys of the cases, with the metric, that had one of these outcomes once."""
+        columns = FIGURES.c.case_key, FIGURES.c.metric
+        wanted = FIGURES.c.outcome.in_([outcome.value for outcome in outcomes])
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*columns).where(wanted).distinct())
+            return sorted((key, metric) for key, metric in rows)
+
     def append_audit(self, audit: GateAudit) -> None:
         """Store an audit, once. It is on disk when this returns. Raises HistoryError."""
         with self._database.writing() as connection:
@@ -430,13 +438,13 @@ class HistoryStore:
         self, connection: Connection, records: Sequence[SessionRecord]
     ) -> tuple[list[int], int]:
         """Insert the new sessions. Return the key of every session, and the number of new ones."""
-        rows = {_session_identity(record.info): _session_row(record.info) for record in records}
+        rows = {record.info.identity: _session_row(record.info) for record in records}
         known = self._find(connection, SESSIONS.c.id, _IDENTITY, rows)
         new = [rows[identity] for identity in sorted(rows.keys() - known.keys())]
         if new:
             connection.execute(self._insert(SESSIONS).on_conflict_do_nothing(), new)
             known = self._find(connection, SESSIONS.c.id, _IDENTITY, rows)
-        return [known[_session_identity(record.info)] for record in records], len(new)
+        return [known[record.info.identity] for record in records], len(new)
 
     def _case_keys(
         self, connection: Connection, records: Sequence[SessionRecord]
@@ -518,15 +526,10 @@ def _make_directory(path: Path) -> None:
         raise HistoryError(f"{path.parent}: cannot be created: {error.strerror}") from None
 
 
-def _session_identity(info: SessionInfo) -> tuple[str, ...]:
-    where = info.environment
-    return where.accelerator_key, where.host, info.suite, info.date, info.started
-
-
 def _session_row(info: SessionInfo) -> dict[str, Any]:
     names = [column.name for column in _IDENTITY]
     return {
-        **dict(zip(names, _session_identity(info), strict=True)),
+        **dict(zip(names, info.identity, strict=True)),
         "commit": info.environment.commit,
         "torch": info.environment.torch,
         "info": _ENCODE(info).decode(),

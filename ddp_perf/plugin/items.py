@@ -122,7 +122,7 @@ WORK = (
 )
 
 # The options of one session alone, which do not belong to its repetition.
-_ONCE = ("--ddp-reason", "--ddp-inject")
+_ONCE = ("--ddp-reason", "--ddp-inject", "--ddp-notify")
 # The options of a duel, which stores nothing.
 _DUEL = ("--ddp-against", "--ddp-budget")
 _DUEL_FLAG = "--ddp-touched"  # it has no value

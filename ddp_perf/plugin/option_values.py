@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+
+import msgspec
 
 from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.environment import LAUNCHERS, without_passwords
@@ -12,6 +15,23 @@ from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import parse_duration
 
 REPLAY = "replay:"  # before the name of a results file
+_VARIABLE = "env:"  # before the name of a variable
+_SLACK = "slack+"  # before the URL of a server that reads what Slack reads
+_SLACK_HOST = "hooks.slack.com"
+_WEBHOOK = re.compile(
+    r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?([/?][!-~]*)?", re.IGNORECASE
+)
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that gets messages. Its path is a secret of its owner: only the host is shown."""
+
+    host: str
+    url: str
+    is_slack: bool
+
+    def __repr__(self) -> str:
+        return self.host
 
 
 def parse_whole(text: str) -> int:
@@ -79,6 +99,23 @@ def parse_database(text: str) -> str:
             " sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
         )
     return text
+
+
+def parse_webhook(text: str) -> Webhook:
+    """Return the webhook of a URL, or of the variable that has it. No error contains the URL."""
+    if text.startswith(_VARIABLE):
+        text = os.environ.get(text.removeprefix(_VARIABLE), "").strip()
+        if not text:
+            raise argparse.ArgumentTypeError("the variable that it names is not set, or is empty")
+    url = text.removeprefix(_SLACK)
+    match = _WEBHOOK.fullmatch(url)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            "it is not the URL of a webhook, as in https://host/path, slack+https://host/path"
+            " (Mattermost, say) or env:NAME of a variable that has it"
+        )
+    host = match[1].lower()
+    return Webhook(host=host, url=url, is_slack=url != text or host == _SLACK_HOST)
 
 
 def parse_launcher(text: str) -> str:

@@ -23,6 +23,7 @@ from ddp_perf.core.verdict import FALSE_ALARM_RATE
 from ddp_perf.errors import BaselineError, ConfigError
 from ddp_perf.plugin.option_values import (
     REPLAY,
+    Webhook,
     parse_assignment,
     parse_count,
     parse_counts,
@@ -33,6 +34,7 @@ from ddp_perf.plugin.option_values import (
     parse_save_mode,
     parse_slow_down,
     parse_time,
+    parse_webhook,
     parse_whole,
 )
 from ddp_perf.session.measure.rounds import SessionOptions
@@ -48,6 +50,7 @@ _REFUSED = {
     "--ddp-settle": "a duel decides by itself; leave one of them out",
     "--ddp-profile": "a duel traces nothing; leave one of them out",
     "--ddp-history": "a duel is no session of a history; leave one of them out",
+    "--ddp-notify": "a duel is no session of a history; leave one of them out",
     "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
     "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-budget",
     "--ddp-cluster": "a duel is of one machine; leave one of them out",
@@ -193,6 +196,7 @@ _LAUNCHES_NOTHING = "a replay launches nothing; leave one of them out"
 _NOT_REPLAYED = {
     "--save-baseline": "a replay stores nothing; ddp-perf judge FILE --append does",
     "--ddp-history": "a replay is no further session; ddp-perf history import FILE adds it",
+    "--ddp-notify": "a replay is no further session; leave one of them out",
     "--ddp-rotate": "a recorded night has its own cases; leave one of them out",
     "--ddp-steps": _LAUNCHES_NOTHING,
     "--ddp-launches": _LAUNCHES_NOTHING,
@@ -216,6 +220,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
+    notify: tuple[Webhook, ...]  # what gets a message of the session's regressions
     report: Path | None  # directory
     replay: Path | None  # results file whose session is judged; None: it is measured
     strict: bool
@@ -326,6 +331,17 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="URL",
         help="append measurements and verdicts to this history, as in"
         " sqlite:///artifacts/history.sqlite or postgresql://user@host/database",
+    )
+    group.addoption(
+        "--ddp-notify",
+        action="append",
+        type=parse_webhook,
+        default=[],
+        metavar="URL",
+        help="post what this session changed in the history, if anything, to this webhook: a"
+        " regression that is new, continues or has ended, each once; Slack's format for"
+        " hooks.slack.com and slack+https://…, JSON for others; env:NAME is the URL in that"
+        " variable, which other users of the machine cannot read; may be repeated",
     )
     group.addoption(
         "--ddp-report",
@@ -448,6 +464,7 @@ def read_options(config: pytest.Config) -> Options:
         import_paths=_import_paths(config),
         json_path=json_path,
         history=value("ddp_history"),
+        notify=_notify(config),
         report=report,
         replay=replay,
         strict=value("ddp_strict"),
@@ -516,6 +533,14 @@ def _audit(config: pytest.Config) -> bool:
             "--ddp-audit: it slows the ranks by a size of its own; leave --ddp-inject out"
         )
     return wanted
+
+
+def _notify(config: pytest.Config) -> tuple[Webhook, ...]:
+    """Return the webhooks. Raises UsageError without a history, which has what changed."""
+    webhooks: list[Webhook] = config.getoption("ddp_notify")
+    if webhooks and config.getoption("ddp_history") is None:
+        raise pytest.UsageError("--ddp-notify: needs --ddp-history=URL, which has what changed")
+    return tuple(webhooks)
 
 
 def _settle_s(config: pytest.Config) -> float:

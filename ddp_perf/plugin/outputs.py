@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ddp_perf.session.result import SuiteResult, write_results
 from ddp_perf.work.values import CountedCase
 
 if TYPE_CHECKING:
+    from ddp_perf.history.records import SessionRecord
     from ddp_perf.report.source import ReportSource
 
 
@@ -168,7 +169,7 @@ class HistoryLog:
         self._root = root
         self._refused: dict[str, SuiteResult] = {}
         self._why = ""
-        self._appended = 0
+        self.appended: dict[str, SessionRecord] = {}  # by suite
         self.name = ""
         self.error: str | None = None  # fails the session
 
@@ -191,10 +192,11 @@ class HistoryLog:
         from ddp_perf.history.store import HistoryStore
 
         try:
+            record = record_of(result)
             with contextlib.closing(HistoryStore(self._url)) as store:
-                store.append([record_of(result)])
+                store.append([record])
             self._refused.pop(result.suite, None)
-            self._appended += 1
+            self.appended[result.suite] = record
         except HistoryError as error:
             self._refused[result.suite] = result
             self._why = str(error)
@@ -236,7 +238,41 @@ class HistoryLog:
 
     def summary(self) -> str | None:
         """Return a line for the terminal, or None if nothing was appended."""
-        return f"appended to the history {self.name}" if self._appended else None
+        return f"appended to the history {self.name}" if self.appended else None
+
+
+class Notifier:
+    """The messages about what a session changed in its history. Without a webhook it sends none.
+
+    The HTTP client is imported late: it is slow to import, and collection does not need it.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._webhooks = options.notify
+        self._history = options.history
+        self._report = options.report
+        self.lines: list[str] = []  # for the terminal; none of them fails the session
+
+    def notify(self, sessions: Collection[SessionRecord]) -> None:
+        """Send the events of these sessions, if there are any, in one message."""
+        if not (self._webhooks and self._history and sessions):
+            return
+        from ddp_perf.history.events import recorded_events
+        from ddp_perf.history.store import HistoryStore
+        from ddp_perf.plugin.notify import DEADLINE_S, send
+        from ddp_perf.report.notification import notification
+        from ddp_perf.report.session_report import PAGE
+
+        report = "" if self._report is None else str(self._report.absolute() / PAGE)
+        try:
+            store = HistoryStore(self._history, create=False, patience_s=DEADLINE_S)
+            with contextlib.closing(store):
+                events = recorded_events(store, sessions)
+        except HistoryError as error:
+            self.lines = [f"--ddp-notify: nobody was notified: {error}"]
+            return
+        if events:
+            self.lines = send(self._webhooks, notification(events, report=report))
 
 
 class SessionFiles:
@@ -246,6 +282,7 @@ class SessionFiles:
         self._json_path = options.json_path
         self.report = ReportWriter(options.report, options.json_path, options.history, root)
         self.history = HistoryLog(options.history, root)
+        self.notifier = Notifier(options)
         self._work_report = WorkReportWriter(
             options.report, store, root=root, import_paths=options.import_paths
         )
@@ -286,3 +323,7 @@ class SessionFiles:
         """Write the report of the counted cases, and what the history refused."""
         self._work_report.write(counted, machine)
         self.history.close()
+
+    def notify(self) -> None:
+        """Send what the session changed in the history. No failure of it is an error."""
+        self.notifier.notify(self.history.appended.values())

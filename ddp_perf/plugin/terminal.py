@@ -23,6 +23,7 @@ from ddp_perf.work.values import CountedCase
 
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
+_COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -48,6 +49,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
     if ddp is not None and not session.config.option.collectonly:
         began = session.exitstatus not in _REFUSED  # else the earlier files stay
         ddp.close(began=began, counted=list(arrived.counted.values()))
+        if session.exitstatus in _COMPLETE:  # a session that was interrupted is measured again
+            ddp.files.notify()
     set_exit_code(session, undecided=arrived.undecided)
     return result
 
@@ -105,6 +108,8 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"ddp: {ddp.end.interruption}", red=True)
     if summary := ddp.files.history.summary():
         terminalreporter.write_line(summary)
+    for line in ddp.files.notifier.lines:
+        terminalreporter.write_line(line)
     audits = [
         ddp.end.audit_line or "",
         *ddp.files.history.audit_lines(list(ddp.results.values())),

@@ -26,7 +26,7 @@ from tests.reports import make_source, make_suite_result
 # They change what is done with the figures, not what is measured.
 OUTCOME = {
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
-    *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget"),
+    *("--ddp-history", "--ddp-notify", "--ddp-false-alarm-rate", "--ddp-budget"),
     *("--ddp-settle", "--ddp-rotate", "--ddp-audit", "--ddp-reason"),
     *("--ddp-against", "--ddp-touched"),
 }

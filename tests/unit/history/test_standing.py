@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.records import TimeSeries
 from ddp_perf.history.standing import State, regressions
-from tests.recorded_sessions import make_series
+from tests.recorded_sessions import LEVEL, SLOW
+from tests.recorded_sessions import make_judged_series as series_of
 
-LEVEL, SLOW = 0.010, 0.012
 PASS, RED = Outcome.PASS, Outcome.REGRESSION
-
-
-def series_of(
-    *sessions: tuple[float, Outcome], acknowledged: str | None = None, injected=(), metric=None
-) -> TimeSeries:
-    """Return sessions of these figures and outcomes, judged by a level of 10 ms."""
-    outcomes = dict(enumerate(outcome for _, outcome in sessions))
-    series = make_series([value for value, _ in sessions], outcomes=outcomes, injected=injected)
-
-    def judged(point):
-        given = acknowledged if point.figure.verdict.outcome is RED else None
-        verdict = msgspec.structs.replace(point.figure.verdict, acknowledged=given)
-        figure = msgspec.structs.replace(point.figure, verdict=verdict, baseline=LEVEL)
-        if metric == "structure":
-            figure = msgspec.structs.replace(figure, value=None, baseline=None)
-        return msgspec.structs.replace(point, figure=figure)
-
-    points = tuple(map(judged, series.sessions))
-    return msgspec.structs.replace(series, sessions=points, metric=metric or series.metric)
 
 
 def states(series: TimeSeries) -> list[State]:
@@ -51,6 +31,7 @@ def test_an_open_regression_has_the_sessions_around_it():
     assert (found.before, found.after) == (points[0].session, None)
     assert (found.first, found.newest) == (points[1].session, points[2].session)
     assert (found.red_sessions, found.is_new) == (2, False)
+    assert found.unexpected_sessions == 2
     assert found.verdict == points[2].figure.verdict
 
 
@@ -91,7 +72,7 @@ def test_how_an_exact_metric_ended_is_unknown():
 
 
 def test_an_expected_regression_is_acknowledged():
-    series = series_of((LEVEL, PASS), (SLOW, RED), acknowledged="worth it")
+    series = series_of((LEVEL, PASS), (SLOW, RED), acknowledged={1: "worth it"})
 
     (found,) = regressions([series])
 

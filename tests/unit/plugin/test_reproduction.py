@@ -102,6 +102,7 @@ def again(*arguments):
         ("--save-baseline=accept", "--ddp-reason", "larger buckets"),
         ("--save-baseline", "accept", "--ddp-reason=larger buckets"),
         ("--ddp-inject", "compute:5%", "--ddp-inject=data:5ms"),
+        ("--ddp-notify", "https://host/secret", "--ddp-notify=env:NAME"),
     ],
 )
 def test_the_command_of_a_session_is_as_it_was_given_without_what_belongs_to_it_alone(once):
