@@ -24,6 +24,7 @@ from ddp_perf.report.export import (
     otlp_lines,
     prometheus_text,
 )
+from ddp_perf.report.mlflow import log_sessions
 from ddp_perf.session.result import read_results
 from ddp_perf.system.files import write_files
 from ddp_perf.system.git import branch_of, commit_dates, repository_root
@@ -48,7 +49,8 @@ _DIRECTORIES: dict[str, tuple[Callable[[Records], Iterator[tuple[str, str]]], st
     "asv": (_asv, "asv publish && asv preview"),
     "otava": (otava_files, f"otava analyze {OTAVA_GROUP} --config-file otava.yaml"),
 }
-_FORMATS = sorted([*_FILES, *_DIRECTORIES])
+_MLFLOW = "mlflow"  # a store, which its client writes
+_FORMATS = sorted([*_FILES, *_DIRECTORIES, _MLFLOW])
 
 
 def _known(name: str) -> str:
@@ -66,8 +68,13 @@ def export(
         typer.Argument(metavar="FORMAT", callback=_known, help=f"One of {', '.join(_FORMATS)}."),
     ],
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="PATH", help="The file; for asv and otava a directory."),
+        str,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="The file; for asv and otava a directory; for mlflow the URI of a store, such as"
+            " sqlite:///mlflow.db.",
+        ),
     ],
     results: Annotated[
         list[Path] | None, typer.Argument(metavar="[RESULTS.json…]", help=RESULTS_HELP)
@@ -83,9 +90,9 @@ def export(
 ) -> None:
     """Write sessions in the format of another tool: of a history, or of results files.
 
-    csv, otava, asv and otlp have all sessions. bencher, github-action-benchmark and prometheus
-    have the newest one of each suite. Failed launches and targets are in none of them: the history
-    has no record of these.
+    csv, otava, asv, otlp and mlflow have all sessions; bencher, github-action-benchmark and
+    prometheus have the newest one of each suite. The history has no failed launches and no targets,
+    and so no format has them.
 
     \b
     Exit code:
@@ -96,14 +103,21 @@ def export(
         raise typer.BadParameter("--history and RESULTS.json: give one of them")
     records = _of_files(results) if results else _of_history(url or DEFAULT_URL)
     written = f"{counted(len(records), 'session')} in {out}"
-    if format_ in _FILES:
-        text = _FILES[format_](records)
-        write_files(out.parent, [(out.name, text.encode("utf-8", "replace"))])
+    if format_ == _MLFLOW:
+        log_sessions(records, out)
+        typer.echo(f"{written}: mlflow ui --backend-store-uri {out}")
+    elif format_ in _FILES:
+        path, text = Path(out), _FILES[format_](records)
+        write_files(path.parent, [(path.name, _encoded(text))])
         typer.echo(written)
     else:
         files, command = _DIRECTORIES[format_]
-        write_files(out, [(name, text.encode("utf-8", "replace")) for name, text in files(records)])
+        write_files(Path(out), ((name, _encoded(text)) for name, text in files(records)))
         typer.echo(f"{written}: cd {out} && {command}")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _of_files(paths: Sequence[Path]) -> list[SessionRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -94,6 +95,37 @@ def test_results_files_are_exported_oldest_first(here):
     assert (done.exit_code, done.output) == (0, "2 sessions in all.csv\n")
     rows = csv.DictReader((here / "all.csv").read_text("utf-8").splitlines())
     assert [*dict.fromkeys(row["date"][:10] for row in rows)] == ["2026-01-01", "2026-01-02"]
+
+
+@pytest.mark.filterwarnings("default")  # of MLflow, by the newest SQLAlchemy
+@pytest.mark.usefixtures("history")
+def test_mlflow_has_each_session_once_at_its_time(here):
+    mlflow = pytest.importorskip("mlflow", reason="pip install mlflow-skinny alembic")
+    store = f"sqlite:///{here}/mlflow.db"
+    for _ in range(2):
+        done = run("mlflow", "--out", store)
+        assert done.exit_code == 0, done.output
+
+    client = mlflow.MlflowClient(tracking_uri=store)
+    (experiment,) = (
+        one.experiment_id for one in client.search_experiments() if one.name != "Default"
+    )
+    runs = client.search_runs([experiment], order_by=["start_time"])
+    assert [run.data.metrics for run in runs] == [{f"{CASE.id}/step_time": 0.01}] * 2
+    assert [run.info.run_name[:10] for run in runs] == ["2026-01-01", "2026-01-02"]
+    assert runs[1].info.start_time - runs[0].info.start_time == 86_400_000
+
+
+@pytest.mark.usefixtures("history")
+def test_mlflow_without_its_client_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+    done = run("mlflow", "--out", "sqlite:///mlflow.db")
+
+    assert (done.exit_code, done.output) == (
+        4,
+        "ddp-perf: export mlflow: pip install 'ddp-perf[mlflow]'\n",
+    )
 
 
 @pytest.mark.parametrize(
