@@ -84,9 +84,10 @@ def _interval(bounds: Sequence[float] | None) -> tuple[float | None, float | Non
 
 
 _COLUMNS = (
-    *("date", "suite", "accelerator", "host", "commit", "branch", "torch", "injections"),
+    *("date", "suite", "accelerator", "host", "commit", "branch", "torch", "job"),
     *("case", "work", "metric", "unit", "value", "low", "high", "launches"),
-    *("verdict", "ratio", "ratio_low", "ratio_high", "baseline", "disturbance"),
+    *("verdict", "ratio", "ratio_low", "ratio_high", "baseline", "acknowledged"),
+    *("disturbance", "injections"),
 )
 
 
@@ -108,12 +109,13 @@ def _row(entry: Entry, works: dict[tuple[str, str], list[object]]) -> list[objec
         known.append(case.work)
     return [
         *(session.date, session.suite, where.accelerator_key, where.host),
-        *(where.commit, where.branch, where.torch, " ".join(session.injections)),
+        *(where.commit, where.branch, where.torch, session.job),
         *(case.case_id, known.index(case.work) + 1, figure.metric, _unit(figure.metric)),
         *(figure.value, *_interval(figure.launches), len(figure.launches)),
         *(verdict and verdict.outcome.value, verdict and verdict.ratio),
         *_interval(verdict.interval if verdict else None),
-        *(figure.baseline, figure.disturbance),
+        *(figure.baseline, verdict and verdict.acknowledged),
+        *(figure.disturbance, " ".join(session.injections)),
     ]
 
 
@@ -314,7 +316,7 @@ class Sample(NamedTuple):
 
 _SESSIONS = Gauge("sessions", "", "Sessions of the suite on this machine so far.")
 _CASES = Gauge("cases", "", "Cases that the session measured.")
-_RED = Gauge("red_cases", "", "Cases with a metric that got worse.")
+_RED = Gauge("red_cases", "", "Cases with a metric that got worse, and was not acknowledged.")
 _TIME = Gauge("session_timestamp", "s", "When the session began.")
 # The code has labels of its own: in those of every gauge, each commit would begin a new series.
 _INFO = Gauge("session_info", "", "1 for the code that the session measured.")
@@ -348,13 +350,16 @@ def _of_figure(
             gauge = Gauge(f"baseline_{figure.metric}", unit, f"{title}: the baseline.")
             yield Sample(gauge, case, figure.baseline)
     if (verdict := figure.verdict) is not None:
-        yield Sample(_VERDICT, {**metric, "outcome": verdict.outcome.value}, 1.0)
+        acknowledged = "no" if verdict.acknowledged is None else "yes"
+        outcome = {"outcome": verdict.outcome.value, "acknowledged": acknowledged}
+        yield Sample(_VERDICT, {**metric, **outcome}, 1.0)
         if verdict.ratio is not None:
             yield Sample(_RATIO, metric, verdict.ratio)
 
 
 def _is_red(case: CaseRecord) -> bool:
-    return any(one.verdict is not None and one.verdict.outcome.is_red for one in case.figures)
+    verdicts = (figure.verdict for figure in case.figures)
+    return any(one and one.outcome.is_red and one.acknowledged is None for one in verdicts)
 
 
 # ``prometheus``: for node_exporter's textfile collector.

@@ -301,6 +301,19 @@ def test_prometheus_text_has_red_cases_and_the_time():
     assert verdicts >= {(TWO.id, "step_time", "REGRESSION"), (TWO.id, "tail", "PASS")}
 
 
+def test_an_acknowledged_regression_is_not_counted_as_red():
+    (record,) = nights(0.01, outcome=Outcome.REGRESSION)
+    verdict = replace(record.cases[0].figures[0].verdict, acknowledged="a larger model")
+    known = with_figure(record, verdict=verdict)
+
+    found = [metrics_of(prometheus_text([one])) for one in (record, known)]
+    labels = [metrics["ddp_perf_verdict", ONE.id][1] for metrics in found]
+
+    assert [metrics["ddp_perf_red_cases", None][0] for metrics in found] == [1, 0]
+    assert [each["acknowledged"] for each in labels] == ["no", "yes"]
+    assert rows_of(history_csv([known]))[0]["acknowledged"] == "a larger model"
+
+
 def test_prometheus_text_has_the_newest_session_of_each_machine():
     records = [*nights(0.01, 0.011, host="a"), *nights(0.02, host="b")]
     samples = {
