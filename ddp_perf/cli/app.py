@@ -13,6 +13,7 @@ from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.bisect import bisect
 from ddp_perf.cli.command import CommandGroup
 from ddp_perf.cli.duel import duel
+from ddp_perf.cli.export import export
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.init import init
 from ddp_perf.cli.inspect import audit, doctor, trace
@@ -46,6 +47,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
         "baseline": (baseline, "Show and store baselines; acknowledge a regression"),
         "history": (history, "Show each case over its sessions"),
         "site": (site, "Write static pages of all sessions"),
+        "export": (export, "Write sessions in the format of another tool"),
     },
     "Predict and choose": {
         "predict": (predict, "Predict step times at more ranks"),

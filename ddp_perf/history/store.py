@@ -411,6 +411,33 @@ class HistoryStore:
             rows = connection.execute(select(*columns).where(wanted).distinct())
             return sorted((key, metric) for key, metric in rows)
 
+    def records(self) -> list[SessionRecord]:
+        """Return every session with its cases, oldest first."""
+        figures = (
+            select(FIGURES, CASES.c.case_id, CASES.c.work)
+            .join(CASES)
+            .order_by(FIGURES.c.session_key, FIGURES.c.case_key, FIGURES.c.metric)
+        )
+        cases: dict[int, list[CaseRecord]] = {}
+        with self._database.reading() as connection:
+            infos = connection.execute(select(SESSIONS.c.id, SESSIONS.c.info)).all()
+            rows = connection.execute(figures).mappings()
+            for (session, _), found in itertools.groupby(
+                rows, lambda row: (row["session_key"], row["case_key"])
+            ):
+                of_case = [*found]
+                case = CaseRecord(
+                    case_id=of_case[0]["case_id"],
+                    work=_WORK.decode(of_case[0]["work"]),
+                    figures=tuple(map(_figure, of_case)),
+                )
+                cases.setdefault(session, []).append(case)
+        records = [
+            SessionRecord(info=_INFO.decode(info), cases=tuple(cases.get(key, ())))
+            for key, info in infos
+        ]
+        return sorted(records, key=lambda record: (record.info.date, record.info.started))
+
     def append_audit(self, audit: GateAudit) -> None:
         """Store an audit, once. It is on disk when this returns. Raises HistoryError."""
         with self._database.writing() as connection:

@@ -21,24 +21,16 @@ from ddp_perf.render.units import to_json
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.report.duel.rows import DuelReport, duel_report
-from ddp_perf.report.files.exporters import (
-    action_benchmark_json,
-    bencher_json,
-    otava_csv,
-    otava_yaml,
-    prometheus_text,
-    summary_csv,
-    techniques_csv,
-)
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import ReportSummary, by_suite, report_summary
 from ddp_perf.report.session_report import PAGE, build_session
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.tables import summary_csv, techniques_csv
 from ddp_perf.report.work_rows import WorkReport, build_work, work_report
 from ddp_perf.system.files import write_files
 from ddp_perf.work.values import CountedCase
 
-# ``--ddp-report=DIR``: the page, and files for other tools with the same rows.
+# ``--ddp-report=DIR``: the page, and files with the same rows.
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
@@ -72,11 +64,6 @@ def _files(
         "summary_table.tex": table_latex(suite_figures(summary.rows)),
         "performance_report.txt": f"{report_text(each, NARROWEST, whole=True)}\n",
         "summary.md": report_markdown(report),
-        "github-action-benchmark.json": action_benchmark_json(summary.rows),
-        "bencher.json": bencher_json(summary.rows),
-        "otava.csv": otava_csv(summary.rows),
-        "otava.yaml": otava_yaml(summary.rows),
-        "ddp_perf.prom": prometheus_text(summary.rows),
         QUALITY: gitlab_json(report),  # it names no line
     }
     if summary.gains:

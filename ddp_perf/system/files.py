@@ -130,7 +130,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> list[Path]:
-    """Replace each file of the directory, which is made if it is missing, and return their paths.
+    """Replace each file of the directory, and return their paths. Missing directories are made.
 
     A file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file, if
     one cannot be written.
@@ -140,6 +140,7 @@ def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> list[Pat
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in files:
             path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, data)
             written.append(path)
     except OSError as error:

@@ -241,6 +241,15 @@ def has_commit(directory: Path, commit: str) -> bool:
     return True
 
 
+def commit_dates(directory: Path) -> dict[str, int]:
+    """Return the date of every commit, in seconds since 1970, by its full hash.
+
+    Raises CodeStateError.
+    """
+    lines = _git(directory, "log", "--all", "--format=%H %ct").splitlines()
+    return {commit: int(date) for commit, date in map(str.split, lines)}
+
+
 def tree_of(directory: Path, commit: str) -> str:
     """Return git's name of all files of the commit. Raises CodeStateError."""
     return _git(directory, "rev-parse", f"{commit}^{{tree}}").strip()

@@ -15,8 +15,7 @@ import pytest
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.plugin.items import WORK
 from ddp_perf.report.directory import write_report
-from ddp_perf.report.files.exporters import otava_csv, otava_yaml
-from ddp_perf.report.rows import report_summary, ruled_out_lines
+from ddp_perf.report.rows import ruled_out_lines
 from ddp_perf.report.session_report import PAGE
 from ddp_perf.session.result import read_results, write_results
 from tests.builders import make_hostile_result
@@ -186,36 +185,3 @@ def test_the_table_compiles(tmp_path, result):
 
     assert done.returncode == 0, done.stdout
     assert "Missing character" not in (tmp_path / "paper.log").read_text(errors="replace")
-
-
-@pytest.mark.skipif(
-    "DDP_OTAVA_PYTHON" not in os.environ,
-    reason="Otava pins an old numpy: pip install apache-otava in a virtual environment of its own,"
-    " and name its interpreter in DDP_OTAVA_PYTHON",
-)
-def test_otava_finds_a_change_in_a_series_of_sessions(tmp_path):
-    """Twenty sessions, slower by a half from the eleventh on, add one line each."""
-    series = []
-    for session in range(20):
-        rows = report_summary(
-            [make_suite_result(date=f"2026-01-{session + 1:02}T00:00:00")], complete=True
-        ).rows
-        heading, figures = otava_csv(rows).splitlines()
-        when, commit, *steps = figures.split(",")
-        jitter = 1 + 0.001 * (session * 7 % 5)
-        slower = [f"{float(step) * jitter * (1.5 if session >= 10 else 1)}" for step in steps]
-        series.append(",".join([when, commit, *slower]))
-    (tmp_path / "otava.csv").write_text("\n".join([heading, *series]) + "\n")
-    (tmp_path / "otava.yaml").write_text(otava_yaml(rows))
-
-    done = run(
-        *(os.environ["DDP_OTAVA_PYTHON"], "-m", "otava.main", "analyze", "ddp-perf"),
-        *("--config-file", "otava.yaml", "--since", "2026-01-01", "--output", "json"),
-        cwd=tmp_path,
-    )
-
-    assert done.returncode == 0, done.stderr
-    (point,) = json.loads(done.stdout)["ddp-perf"]
-    assert point["time"] == 1768089600  # the eleventh of January
-    changed = {change["metric"]: change["forward_change_percent"] for change in point["changes"]}
-    assert changed == dict.fromkeys(heading.split(",")[2:], "50")

@@ -10,7 +10,7 @@ import pytest
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.store import HistoryStore, chunks_of
 from tests.audits import make_audit
-from tests.builders import make_case
+from tests.builders import make_case, make_cases
 from tests.recorded_sessions import make_recorded_session
 
 
@@ -174,3 +174,15 @@ def test_an_audit_is_read_as_it_was_appended_and_stored_once(store):
 
     assert store.audits() == audits
     assert store.cases() == []  # it is no session
+
+
+def test_records_are_what_was_appended_oldest_first(store):
+    one, two = make_cases()
+    older, newer = (make_recorded_session(one, number, 0.01) for number in range(2))
+    other = make_recorded_session(two, 1, 0.02)
+    by_id = (*other.cases, *newer.cases)
+    newer = msgspec.structs.replace(newer, cases=by_id)
+    empty = msgspec.structs.replace(make_recorded_session(one, 2, 0.01), cases=())
+    store.append([empty, newer, older])
+
+    assert store.records() == [older, newer, empty]

@@ -10,12 +10,12 @@ from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text
 from ddp_perf.report.columns import suite_figures
 from ddp_perf.report.duel.report import build_duel
-from ddp_perf.report.files.exporters import summary_csv
 from ddp_perf.report.next_steps.session import after_session
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
 from ddp_perf.report.session_report import build_session
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.tables import summary_csv
 from ddp_perf.report.work_rows import build_work
 from tests import canonical
 from tests.pages import page_text

@@ -35,11 +35,6 @@ TEXTS = {
     "summary_table.tex",
     "performance_report.txt",
     "summary.md",
-    "github-action-benchmark.json",
-    "bencher.json",
-    "otava.csv",
-    "otava.yaml",
-    "ddp_perf.prom",
     "gl-code-quality-report.json",
 }
 PLOTS = {

@@ -11,11 +11,11 @@ from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.page import report_page
 from ddp_perf.render.terminal import report_text, text_of
 from ddp_perf.report.directory import write_report
-from ddp_perf.report.files.exporters import techniques_csv
 from ddp_perf.report.gains import gain_parts
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.session_page import build_page
 from ddp_perf.report.session_report import build_session
+from ddp_perf.report.tables import techniques_csv
 from tests.builders import make_cases, make_measurement, make_probe, make_result
 from tests.reports import make_source
 

@@ -6,14 +6,13 @@ import csv
 import io
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from ddp_perf.core.launch import GpuTraffic, NetworkUse, RdmaUse
 from ddp_perf.render.terminal import table_lines
 from ddp_perf.report.case_text import rank_utilisation_lines, utilisation_lines
 from ddp_perf.report.figures import utilisation_table
-from ddp_perf.report.files.exporters import prometheus_text, summary_csv
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.tables import summary_csv
 from ddp_perf.stats.summary import utilisation_figures
 from tests.builders import (
     make_cases,
@@ -124,17 +123,11 @@ def test_rows_have_shares_of_the_gpus_memory_and_of_the_peak_of_its_links():
     assert rows_of(result_of(ON_GPU))[1].nvlink_share is None  # no NVLink
 
 
-def test_csv_and_prometheus_have_the_figures():
+def test_the_csv_file_has_the_figures():
     rows = rows_of(on_gpus())
     written = list(csv.DictReader(io.StringIO(summary_csv(rows))))[1]
-    gauges = {
-        sample.name: sample.value
-        for family in text_string_to_metric_families(prometheus_text(rows))
-        for sample in family.samples
-    }
 
-    assert float(written["gpu_busy"]) == gauges["ddp_perf_gpu_busy_ratio"] == pytest.approx(0.8)
+    assert float(written["gpu_busy"]) == pytest.approx(0.8)
     assert float(written["sm_clock_mhz"]) == 1590
-    assert float(written["cpu_cores"]) == gauges["ddp_perf_cpu_cores"] == 0.5
+    assert float(written["cpu_cores"]) == 0.5
     assert written["network_bytes_per_s"] == ""
-    assert "ddp_perf_network_bytes_per_second" not in gauges

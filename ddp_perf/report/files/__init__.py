@@ -1,1 +1,0 @@
-"""One file for each format that another tool reads."""
