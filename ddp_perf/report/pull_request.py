@@ -81,8 +81,12 @@ def _summary(status: Status, lead: Report, others: list[Report]) -> Summary:
     """Return that of the worst report, with the picture of the duel and the causes of either."""
     own = [one.summary for one in (lead, *others) if one.summary is not None]
     first = own[0] if own else Summary(verdict=lead.verdict, worst=lead.headline)
-    if lead.status is not status:  # a session was red, or did not end, for another reason
-        first = Summary(verdict=status.value, worst="see the log of the job", causes=first.causes)
+    order = list(Status).index
+    if order(lead.status) > order(status):  # a session was red, or did not end, for another reason
+        first = Summary(verdict=status.value, worst="see the log of the job")
+    elif lead.status is not status:  # as few undecided cases as a strict session allows
+        both = f"{status.value}, but {first.verdict}"
+        first = msgspec.structs.replace(first, verdict=both)
     return msgspec.structs.replace(
         first,
         causes=next((one.causes for one in own if one.causes), ()),

@@ -253,10 +253,11 @@ def _summary(rows: Sequence[WorkRow]) -> Summary | None:
     name = _names(rows)[rows.index(worst)]
     changes = [_change_note(row, worst.lines, alone=True) for row in worst.changes]
     options = notes(f"changed option: {option}" for option in worst.options)
+    differs = worst.changes or worst.status is not Status.GREEN
     reason = worst.reason.partition(": ")[0]  # a change follows, which is a cause
     return Summary(
         verdict=f"work {worst.verdict}",
-        worst=f"{reason}, {name}" if worst.changes or worst.status is not Status.GREEN else reason,
+        worst=f"{reason}, {name}" if differs else f"{counted(len(rows), 'case')} as stored",
         causes=(*edited_notes(worst.lines), *options, *changes)[:_MOST_CAUSES],
     )
 

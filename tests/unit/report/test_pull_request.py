@@ -110,6 +110,14 @@ def test_a_session_that_is_red_for_another_reason_is_not_called_by_its_green_cas
     assert text.startswith(f"{MARKER}\n## ❌ RED: see the log of the job\n\ncounts: red (")
 
 
+def test_a_green_session_with_a_few_undecided_cases_shows_the_worst_of_them(tmp_path):
+    _, duel, work = undecided()
+
+    text = written({"counts": 0, "duel": 0}, duel, work, tmp_path)
+
+    assert text.startswith(f"{MARKER}\n## ✅ GREEN, but UNDECIDED: step +3.0 % (")
+
+
 def test_a_large_comment_fits(tmp_path):
     cases = [msgspec.structs.replace(ONE, id=f"{'case-' * 60}{number}") for number in range(300)]
     work = make_work_report(*(make_counted(case=case) for case in cases))
