@@ -230,7 +230,7 @@ def _act(forge, step, root, expressions):
 
 
 def _copy(source, target):
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
 
 
 def run_gitlab(forge, job, *, shell="bash", env=None, needs=None, commit="main"):

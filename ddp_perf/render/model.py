@@ -148,7 +148,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comment shows of a report before all else, which it folds."""
+    """The part of a report that a comment shows before all else, which it folds."""
 
     verdict: str  # in a word
     worst: str  # the worst case with its size

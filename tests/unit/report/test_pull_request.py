@@ -87,7 +87,8 @@ COMMENTS = (slower, nothing, more_work, undecided, untouched, no_duel)
 
 @pytest.mark.parametrize("made", COMMENTS, ids=lambda made: made.__name__)
 def test_the_comment(made, tmp_path, file_regression):
-    text = written(*made(), tmp_path)
+    codes, duel, work = made()
+    text = written(codes, duel, work, tmp_path)
 
     above = re.sub(r"<details>.*?</details>\n*", "", text, flags=re.DOTALL)
     assert len([line for line in above.splitlines() if line]) <= 16
