@@ -329,45 +329,44 @@ def test_the_action_installs_no_torch_that_nobody_chose(act, forge):
     assert "pip" not in forge.note("python.log")
 
 
+PROGRAMS = {
+    "python": '[ "$2" = pip ] || exec {python} "$@"',
+    "ddp-perf": """exec {python} -c 'from ddp_perf.cli.app import app; app()' "$@\"""",
+}
+
+
 @pytest.mark.slow
-def test_the_action_compares_a_branch_of_a_users_project_with_its_base(forge, tmp_path):
-    user = tmp_path / "user"
-    user.mkdir()
+def test_the_action_compares_a_branch_of_a_users_project_with_its_base(tmp_path):
+    (user := tmp_path / "user").mkdir()
     run(user, "ddp-perf init", {0})
     (user / ".gitignore").write_text("artifacts/\n__pycache__/\nbaselines/.*\n")
-    own = Forge(tmp_path / "own", user)
-    forge_python = own.directory / "bin" / "python"
-    forge_python.write_text(f'#!/bin/sh\n[ "$2" = pip ] || exec {sys.executable} "$@"\n')
-    own.script(own.directory, "bin/ddp-perf", DDP_PERF.format(python=sys.executable))
-    clone = own.clone("author", "main")
+    (tmp_path / "forge").mkdir()
+    forge = Forge(tmp_path / "forge", user)
+    for name, line in PROGRAMS.items():
+        forge.script(
+            forge.directory, f"bin/{name}", f"#!/bin/sh\n{line.format(python=sys.executable)}\n"
+        )
+    clone, base = forge.clone("author", "main"), forge.head()
     workload = clone / "perf_workload.py"
-    text = workload.read_text().replace("module(batch[0])", "module(batch[0].clone())")
-    workload.write_text(text)
-    own.git("add", "--all", at=clone)
-    own.git("-c", "user.name=t", "-c", "user.email=t@e", "commit", "-qm", "A clone", at=clone)
+    workload.write_text(workload.read_text().replace("(batch[0])", "(batch[0].clone())"))
+    forge.commit(clone, "A clone")
 
-    small = "--ddp-steps 12 --ddp-world-sizes 1 -k 'work or step_time'"
+    small = "--ddp-steps 12 --ddp-world-sizes 1 -k 'work or step_time or cpu_time'"
     done = run_action(
-        own,
+        forge,
         clone,
-        {"arguments": f"--tier cpu --budget 60s {small}"},
-        {"github.event.pull_request.base.sha": own.head()},
+        {"arguments": f"--tier cpu --budget 120s {small}"},
+        {"github.event.pull_request.base.sha": base},
         env={"GITHUB_REPOSITORY": "owner/project", "GITHUB_WORKSPACE": str(clone)},
     )
 
     assert done.outputs["code"] in ("1", "75"), done.output  # no counts are stored
-    comment = (own.artifacts / "ddp-perf" / "comment.md").read_text("utf-8")
+    comment = (forge.artifacts / "ddp-perf" / "comment.md").read_text("utf-8")
     assert comment.startswith(MARKER)
-    assert "more work: +" in comment
-    head = own.git("rev-parse", "HEAD", at=clone).strip()
+    assert "more work: +" in comment, done.output
+    head = forge.git("rev-parse", "HEAD", at=clone).strip()
     assert f"https://github.com/owner/project/blob/{head}/perf_workload.py#L15" in comment
     assert comment in done.summary
-
-
-DDP_PERF = """\
-#!/bin/sh
-exec {python} -c 'from ddp_perf.cli.app import app; app()' "$@"
-"""
 
 
 @pytest.mark.parametrize(
