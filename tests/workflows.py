@@ -19,13 +19,15 @@ GH = """\
 #!/usr/bin/env bash
 # Stands in for gh: notes its arguments and the body, and answers from files.
 printf '%s\\n' "$*" >>"$FORGE/gh.log"
-for last; do :; done
+for last; do
+    case $last in body=@*) cat "${last#body=@}" >>"$FORGE/bodies.md" ;; esac
+done
 case $* in *--body-file*) cat "$last" >>"$FORGE/bodies.md" ;; esac
-case $last in body=@*) cat "${last#body=@}" >>"$FORGE/bodies.md" ;; esac
-case "$1 $2" in
-    "pr view") cat "$FORGE/state" 2>/dev/null ;;
-    "issue list") cat "$FORGE/issue" 2>/dev/null || true ;;
-    "api --paginate") cat "$FORGE/comments" 2>/dev/null || true ;;
+case "$1 $2 $3" in
+    "pr view "*) cat "$FORGE/state" 2>/dev/null ;;
+    "issue list "*) cat "$FORGE/issue" 2>/dev/null || true ;;
+    "api --paginate "*) jq --raw-output "$last" "$FORGE/comments.json" ;;
+    "api --method GET") jq --raw-output "$last" "$FORGE/pulls.json" ;;
 esac
 """
 CURL = """\
@@ -34,6 +36,7 @@ CURL = """\
 printf '%s\\n' "$*" >>"$FORGE/curl.log"
 case $* in
     *body@*) cat artifacts/pr/comment.md >>"$FORGE/bodies.md"; echo '{}' ;;
+    */user) echo '{"id": 1}' ;;
     *) cat "$FORGE/notes.json" ;;
 esac
 """
@@ -151,16 +154,41 @@ def substituted(value, expressions):
     return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: expressions[found[1]], str(value))
 
 
-def run_github(forge, name, job, expressions, *, conditions=None, env=None, without=()):
-    """Run the steps of a job of a GitHub workflow; ``without`` the steps of these names."""
-    workflow, ended = load(f"github/{name}"), Ended()
+def run_github(forge, name, job, expressions, *, conditions=None, env=None):
+    """Run the steps of a job of a GitHub workflow."""
+    workflow = load(f"github/{name}")
+    stated = {**workflow.get("env", {}), **(env or {})}
+    steps = workflow["jobs"][job]["steps"]
     root = forge.directory / job
-    for step in workflow["jobs"][job]["steps"]:
-        condition = step.get("if")
-        wanted = ended.code == 0 if condition is None else True
-        if condition not in (None, "always()"):
-            wanted = ended.code == 0 and (conditions or {})[condition]
-        if not wanted or step.get("name") in without:
+    return _run_steps(forge, steps, root, expressions, conditions=conditions or {}, env=stated)
+
+
+def run_action(forge, root, inputs, expressions, *, env=None):
+    """Run the action of the repository in a job whose directory is ``root``."""
+    action = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+    values = {
+        name: substituted(inputs.get(name, stated["default"]), expressions)
+        for name, stated in action["inputs"].items()
+    }
+    conditions = {
+        f"inputs.command == '{command}'": values["command"] == command
+        for command in ("pr", "comment")
+    }
+    expressions = {**expressions, **{f"inputs.{name}": text for name, text in values.items()}}
+    stated = {"GITHUB_ACTION_PATH": REPOSITORY, **(env or {})}
+    steps = action["runs"]["steps"]
+    return _run_steps(forge, steps, root, expressions, conditions=conditions, env=stated)
+
+
+def _run_steps(forge, steps, root, expressions, *, conditions, env):
+    ended = Ended()
+    for step in steps:
+        always, condition = re.fullmatch(r"(always\(\))?(?: && )?(.*)", step.get("if", "")).groups()
+        if (ended.code and not always) or (condition and not conditions[condition]):
+            continue
+        if step.get("uses") == "./":
+            done = run_action(forge, root, step["with"], expressions, env=env)
+            ended.code, ended.output = ended.code or done.code, ended.output + done.output
             continue
         if "uses" in step:
             root = _act(forge, step, root, expressions)
@@ -169,7 +197,7 @@ def run_github(forge, name, job, expressions, *, conditions=None, env=None, with
         for file in (output, summary):
             file.write_text("")
         own = {"GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": output, "GITHUB_STEP_SUMMARY": summary}
-        stated = {**workflow.get("env", {}), **(env or {}), **step.get("env", {})}
+        stated = {**env, **step.get("env", {})}
         variables = {key: substituted(value, expressions) for key, value in stated.items()}
         variables |= {key: str(value) for key, value in own.items()}
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
@@ -202,7 +230,7 @@ def _act(forge, step, root, expressions):
 
 
 def _copy(source, target):
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
 
 
 def run_gitlab(forge, job, *, shell="bash", env=None, needs=None, commit="main"):

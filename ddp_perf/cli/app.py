@@ -18,6 +18,7 @@ from ddp_perf.cli.history import app as history
 from ddp_perf.cli.init import init
 from ddp_perf.cli.inspect import audit, doctor, trace
 from ddp_perf.cli.predict import advise_training, predict
+from ddp_perf.cli.pull_request import pr
 from ddp_perf.cli.results import compare, explain, judge, report
 from ddp_perf.cli.selftest import selftest
 from ddp_perf.cli.site import site
@@ -36,6 +37,7 @@ _PANELS: dict[str, dict[str, tuple[Callable[..., Any] | typer.Typer, str]]] = {
         "init": (init, "Write the tests, a suite and a workload of a project"),
         "try": (try_script, "Measure a training script as it is, in one short run"),
         "duel": (duel, "Measure two versions in alternation, here and now"),
+        "pr": (pr, "Count and measure a branch beside its base, for one comment"),
         "bisect": (bisect, "Find the commit or the package that made a case slower"),
         "explain": (explain, "Show where the time of a step goes, and why it changed"),
         "doctor": (doctor, "Check this machine before it measures"),
@@ -69,7 +71,15 @@ def _add_commands() -> None:
                 app.add_typer(command, name=name, short_help=line, rich_help_panel=panel)
                 continue
             kind = ScriptCommand if command is try_script else typer.core.TyperCommand
-            app.command(name, cls=kind, short_help=line, rich_help_panel=panel)(command)
+            passed_on = {"ignore_unknown_options": command is pr}  # to pytest
+            add = app.command(
+                name,
+                cls=kind,
+                short_help=line,
+                rich_help_panel=panel,
+                context_settings=passed_on,
+            )
+            add(command)
 
 
 _add_commands()

@@ -180,6 +180,7 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseDuel, ...]
     missing: tuple[MissingSide, ...] = ()
     left_out: tuple[MissingSide, ...] = ()  # that nobody named: they do not count
+    untouched: tuple[MissingSide, ...] = ()  # that no changed file can touch: likewise
     conditions: dict[SideName, SideConditions] = {}
     differences: tuple[str, ...] = ()  # of the conditions: "torch: 2.11.0 → 2.13.0"
     repeat: tuple[str, ...] = ()  # options that the same duel needs again: "--config=mine.yaml"
@@ -191,7 +192,7 @@ class Duel(msgspec.Struct, frozen=True, kw_only=True):
     def outcome(self) -> DuelOutcome:
         """SLOWER if a case is, else UNDECIDED if one is, lacks a side, or failed."""
         found = {case.outcome for case in self.cases}
-        if self.missing or not self.cases or not self.complete:
+        if self.missing or not (self.cases or self.untouched) or not self.complete:
             found.add(DuelOutcome.UNDECIDED)
         return _worst(found)
 

@@ -12,7 +12,8 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import GateAudit
 from ddp_perf.errors import DdpPerfError, HistoryError, ResultsError
 from ddp_perf.plugin.options import Options
-from ddp_perf.render.annotations import Checkout, tell_github
+from ddp_perf.render.annotations import tell_github
+from ddp_perf.render.checkout import Checkout
 from ddp_perf.session.result import SuiteResult, write_results
 from ddp_perf.work.values import CountedCase
 
@@ -37,11 +38,13 @@ class WorkReportWriter:
         *,
         root: Path,
         import_paths: Sequence[str],
+        command: str,  # that counts again
     ) -> None:
         self._directory = directory
         self._store = store
         self._root = root
         self._import_paths = import_paths
+        self._command = command
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # each fails the session
 
@@ -66,7 +69,9 @@ class WorkReportWriter:
         checkout = Checkout.of_job(self._import_paths, self._root, environ)
         try:
             accelerators = accelerators_of([one.case for one in cases], machine, self._store)
-            report = write_work_report(self._directory, cases, accelerators, checkout)
+            report = write_work_report(
+                self._directory, cases, accelerators, checkout, self._command
+            )
         except DdpPerfError as error:
             self.errors.append(f"--ddp-report: {error}")
             return
@@ -278,13 +283,19 @@ class Notifier:
 class SessionFiles:
     """The files of one pytest session: its results, its reports, and its entry in a history."""
 
-    def __init__(self, options: Options, store: BaselineStore, *, root: Path) -> None:
+    def __init__(
+        self, options: Options, store: BaselineStore, *, root: Path, counting: str
+    ) -> None:
         self._json_path = options.json_path
         self.report = ReportWriter(options.report, options.json_path, options.history, root)
         self.history = HistoryLog(options.history, root)
         self.notifier = Notifier(options)
         self._work_report = WorkReportWriter(
-            options.report, store, root=root, import_paths=options.import_paths
+            options.report,
+            store,
+            root=root,
+            import_paths=options.import_paths,
+            command=counting,
         )
         self._is_written = False
         self._error: str | None = None

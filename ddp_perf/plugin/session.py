@@ -22,6 +22,7 @@ from ddp_perf.core.target import Target
 from ddp_perf.errors import BaselineError, DdpPerfError, LaunchError
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.plugin.against.session import make_against
+from ddp_perf.plugin.items import counting_command
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import SessionFiles
 from ddp_perf.plugin.plan import SessionPlan, Setup, plan_session
@@ -108,7 +109,9 @@ class DdpSession:
         self.results: dict[str, SuiteResult] = {}
         self.end = SessionEnd()
         self.commands = Commands()
-        self.files = SessionFiles(options, setup.store, root=config.rootpath)
+        self.files = SessionFiles(
+            options, setup.store, root=config.rootpath, counting=counting_command(config)
+        )
         self.work = WorkSession(
             ServerLauncher(),  # whatever launcher measures: a step is counted on this machine
             setup.store.work,

@@ -4,38 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ddp_perf.render.checkout import CHECKOUT, Checkout
 from ddp_perf.render.model import COMMENT, Note, Report, Section, Status, Table, shown_names
 from ddp_perf.render.units import counted, percent_change
-
-
-class Checkout(NamedTuple):
-    """The directories that files are imported from, and the repository that they lie in."""
-
-    roots: Sequence[str | Path] = (".",)
-    repository: str | Path = "."
-
-    @classmethod
-    def of_job(cls, roots: Sequence[str], root: Path, environ: Mapping[str, str]) -> Checkout:
-        """Return the checkout of a CI job; elsewhere ``root`` is the repository."""
-        names = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
-        return cls(roots, next((environ[name] for name in names if name in environ), root))
-
-    def path(self, file: str) -> str:
-        """Return the file's path from the root of the repository; as it is if it is not there."""
-        repository = Path(self.repository).resolve()
-        for root in self.roots:
-            path = (Path(root) / file).resolve()
-            if path.is_file() and path.is_relative_to(repository):
-                return path.relative_to(repository).as_posix()
-        return file
-
-
-CHECKOUT = Checkout()  # of a command that is run in the repository
-
 
 # What both show: a mark for each line of a section, or for a section that names none.
 

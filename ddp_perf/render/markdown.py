@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from ddp_perf.render.checkout import CHECKOUT, Checkout
 from ddp_perf.render.model import (
     COMMENT,
     SOFT_HYPHEN,
@@ -33,17 +34,15 @@ _MOST_LINE = 400  # characters: a label or a reason is shorter
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 
 
-def report_markdown(report: Report, *, marker: str | None = None) -> str:
+def report_markdown(report: Report, checkout: Checkout = CHECKOUT) -> str:
     """Return the report, the most important first. What does not fit a comment is left out.
 
-    ``marker`` is the first line, by which a job finds its own comment.
+    A report with a summary shows that, and has all else in folds.
     """
-    blocks = [_head(report), _list(report.notes, report), _certainty(report)]
+    blocks = [_heading(report), _line(report.headline), *_body(report, checkout)]
     ordered = sorted(report.sections, key=lambda section: _urgency(section.status))
     blocks += [_section(one, report) for one in ordered if one.media in COMMENT]
-    lines = [] if marker is None else [marker]
-    texts = _fitting([block for block in blocks if block], report)
-    return "\n".join([*lines, "\n\n".join(texts)]) + "\n"
+    return "\n\n".join(_fitting([block for block in blocks if block], report)) + "\n"
 
 
 def markdown_escaped(text: str) -> str:
@@ -63,29 +62,51 @@ def _fitting(blocks: Sequence[str], report: Report) -> Iterator[str]:
         yield block
 
 
-def _head(report: Report) -> str:
-    title = f"## {SIGNS[report.status]} {_line(f'{report.verdict}: {report.title}')}"
-    lines = [title, "", _line(report.headline)]
-    if about := _list(report.about, report):
-        lines += ["", about]
-    if report.ended is not None:
-        lines += ["", f"**{_line(report.ended[:1].upper() + report.ended[1:])}**"]
-    if report.table.rows:
-        lines += ["", *_table(report.table, report.page)]
-    return "\n".join([*lines, *_next(report.next, report.page)])
+def _heading(report: Report) -> str:
+    text = f"{report.verdict}: {report.title}"
+    if report.summary is not None:
+        text = f"{report.summary.verdict}: {report.summary.worst}"
+    return f"## {SIGNS[report.status]} {_line(text)}"
 
 
-def _certainty(report: Report) -> str:
-    return "" if report.certainty is None else _line(report.certainty)
+def _body(report: Report, checkout: Checkout) -> Iterator[str]:
+    """Yield what comes between the headline and the sections."""
+    about, below = _list(report.about, report), _list(report.notes, report)
+    table = "\n".join(_table(report.table, report.page)) if report.table.rows else ""
+    certainty = "" if report.certainty is None else _line(report.certainty)
+    ended = "" if report.ended is None else report.ended[:1].upper() + report.ended[1:]
+    yielded = [ended and f"**{_line(ended)}**"]
+    if report.summary is None:
+        yield from (about, *yielded, table, _next(report.next, report.page), below, certainty)
+        return
+    yield "\n".join(f"- {_linked(note, checkout)}" for note in report.summary.causes)
+    yield f"<pre>{_verbatim(report.summary.picture)}</pre>" if report.summary.picture else ""
+    yield from (*yielded, _next(report.next, report.page))
+    whole = "\n\n".join(filter(None, (about, table, below, certainty)))
+    yield _fold(report.table.label, whole) if whole else ""
 
 
-def _next(step: NextStep | None, page: str) -> list[str]:
+def _linked(note: Note, checkout: Checkout) -> str:
+    """Return a note, in which the line of code that it is about has a link."""
+    text, page = _line(note.text), note.source and checkout.page(note.source)
+    if note.source is None or page is None:
+        return text
+    place = markdown_escaped(f"{note.source.file}:{note.source.line}")
+    link = f"[{place}]({page})"
+    return text.replace(place, link, 1) if place in text else f"{text} ({link})"
+
+
+def _fold(title: str, text: str) -> str:
+    return f"<details><summary>{_verbatim(title)}</summary>\n\n{text}\n\n</details>"
+
+
+def _next(step: NextStep | None, page: str) -> str:
     """Return the next command, unless it is too long: half a command is a wrong one."""
     if step is None:
-        return []
+        return ""
     long = len(step.command) > _MOST_COMMAND
     command = f"The command is in {page}." if long else f"<pre>{_verbatim(step.command)}</pre>"
-    return ["", f"Next: {_line(step.why)}", "", command]
+    return f"Next: {_line(step.why)}\n\n{command}"
 
 
 def _table(table: Table, page: str) -> list[str]:
@@ -131,7 +152,7 @@ def _list(notes: Sequence[Note], report: Report) -> str:
 
 
 def _section(section: Section, report: Report) -> str:
-    """Return a section: a red one as it is, any other in a fold."""
+    """Return a section: a red one as it is, any other in a fold; below a summary, each one."""
     lines = []
     parts = limited(section.parts, _MOST_CHANGES, report.page, COMMENT)
     for part in parts[:_MOST_PARTS]:
@@ -144,9 +165,9 @@ def _section(section: Section, report: Report) -> str:
     if more := len(parts[_MOST_PARTS:]):
         lines.append(f"- and {more} more: see {report.page}")
     text = "\n".join(lines)
-    if section.status is Status.RED:
+    if section.status is Status.RED and report.summary is None:
         return f"**{_line(section.heading)}**\n\n{text}"
-    return f"<details><summary>{_verbatim(section.heading)}</summary>\n\n{text}\n\n</details>"
+    return _fold(section.heading, text)
 
 
 def _ends(text: str) -> str:

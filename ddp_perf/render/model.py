@@ -147,6 +147,15 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.title}: {self.verdict}" if self.verdict else self.title
 
 
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a report that a comment shows before all else, which it folds."""
+
+    verdict: str  # in a word
+    worst: str  # the worst case with its size
+    causes: tuple[Note, ...] = ()
+    picture: str = ""  # in characters, on lines of at most 72
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A report, as it is read from its beginning: the verdict, the cases, then all else."""
 
@@ -154,6 +163,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str  # in a word
     status: Status
     headline: str
+    summary: Summary | None = None
     about: tuple[Note, ...] = ()  # what was measured
     ended: str | None = None  # why it is not whole
     table: Table

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from ddp_perf.duel.values import Duel
-from ddp_perf.render.annotations import CHECKOUT, Checkout, gitlab_json
+from ddp_perf.render.annotations import gitlab_json
+from ddp_perf.render.checkout import CHECKOUT, Checkout
 from ddp_perf.render.latex import table_latex
 from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.model import Report
@@ -85,13 +86,15 @@ def write_work_report(
     counted: Sequence[CountedCase],
     accelerators: Mapping[str, Sequence[str]],
     checkout: Checkout = CHECKOUT,
+    command: str | None = None,
 ) -> Report:
     """Write work.html, work.md, work.json and GitLab's file, and return what a person reads.
 
-    ``accelerators`` are those that costs are modelled on, by suite. Each file is replaced as a
+    ``accelerators`` are those that costs are modelled on, by suite; ``command`` is that of the
+    session. Each file is replaced as a
     whole, or stays as it was. Raises ResultsError, which names the file, if one cannot be written.
     """
-    rows = work_report(counted, accelerators)
+    rows = work_report(counted, accelerators, command)
     report = build_work(rows)
     _write(directory, report, report_markdown(report), to_json(rows), checkout)
     return report
@@ -133,14 +136,6 @@ def duel_schema() -> dict[str, Any]:
 # The files of a duel's report: a page, Markdown for a pull request, and JSON for programs.
 
 
-DUEL_MARKER = "<!-- ddp-perf duel -->"  # the first line: a job finds its own comment by it
-
-
-def duel_markdown(report: Report) -> str:
-    """Return the comment of a pull request, which a later one of the same job replaces."""
-    return report_markdown(report, marker=DUEL_MARKER)
-
-
 def write_duel_report(directory: Path, duel: Duel, checkout: Checkout = CHECKOUT) -> list[Path]:
     """Write duel.html, duel.md, duel.json and GitLab's file, and return their paths.
 
@@ -148,4 +143,4 @@ def write_duel_report(directory: Path, duel: Duel, checkout: Checkout = CHECKOUT
     if one cannot be written.
     """
     report = build_duel(duel)
-    return _write(directory, report, duel_markdown(report), duel_json(duel), checkout)
+    return _write(directory, report, report_markdown(report), duel_json(duel), checkout)

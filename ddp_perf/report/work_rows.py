@@ -9,8 +9,21 @@ import msgspec
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
-from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table, notes
+from ddp_perf.render.model import (
+    CASE,
+    Cell,
+    Column,
+    NextStep,
+    Note,
+    Report,
+    Section,
+    Status,
+    Summary,
+    Table,
+    notes,
+)
 from ddp_perf.render.units import ABSENT, counted, prefixed_number, suite_names
+from ddp_perf.report.next_steps.work import after_work
 from ddp_perf.work.changes import line_of
 from ddp_perf.work.cost import WorkCost, cost_text, model_of, signed_ms, work_cost
 from ddp_perf.work.text import bytes_text, change_sentence, change_summary, edited_notes
@@ -75,19 +88,26 @@ class WorkReport(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     counts: dict[str, int]  # cases by verdict, the most frequent first
     rows: tuple[WorkRow, ...]
+    next: NextStep | None = None
 
 
 def work_report(
-    cases: Sequence[CountedCase], accelerators: Mapping[str, Sequence[str]]
+    cases: Sequence[CountedCase],
+    accelerators: Mapping[str, Sequence[str]],
+    command: str | None = None,
 ) -> WorkReport:
-    """Return the rows and the status. ``accelerators`` are those to model on, by suite."""
+    """Return the rows and the status. ``accelerators`` are those to model on, by suite.
+
+    ``command`` is that of the session; without it there is no next command.
+    """
     rows = tuple(_row(one, accelerators.get(one.case.suite, ())) for one in cases)
     counts = dict(Counter(row.verdict for row in rows).most_common())
     found = {row.status for row in rows}
     status = next((one for one in Status if one in found), Status.UNDECIDED)
     shown = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     headline = f"{counted(len(rows), 'case')}: {shown}" if rows else "nothing was counted"
-    return WorkReport(status=status, headline=headline, counts=counts, rows=rows)
+    then = None if command is None else after_work(cases, command)
+    return WorkReport(status=status, headline=headline, counts=counts, rows=rows, next=then)
 
 
 def _row(one: CountedCase, accelerators: Sequence[str]) -> WorkRow:
@@ -209,14 +229,36 @@ def build_work(report: WorkReport) -> Report:
         verdict=report.status.value,
         status=report.status,
         headline=report.headline,
+        summary=_summary(report.rows),
         table=work_table(report.rows),
         notes=notes(modelled, media="page"),
         about=notes(f"suite: {suite}" for suite in suites),
         sections=tuple(_section(row, name) for row, name in shown),
         legend="Counts are exact and need no quiet machine. A case is RED if its step does more"
         " than the stored one, or other work, or cannot be counted",
+        next=report.next,
         page=WORK_PAGE,
         data=WORK_DATA,
+    )
+
+
+_MOST_CAUSES = 3
+
+
+def _summary(rows: Sequence[WorkRow]) -> Summary | None:
+    """Return the worst case, and what its step does more with its line; None without any case."""
+    if not rows:
+        return None
+    worst = min(rows, key=lambda row: (list(Status).index(row.status), not row.changes))
+    name = _names(rows)[rows.index(worst)]
+    changes = [_change_note(row, worst.lines, alone=True) for row in worst.changes]
+    options = notes(f"changed option: {option}" for option in worst.options)
+    differs = worst.changes or worst.status is not Status.GREEN
+    reason = worst.reason.partition(": ")[0]  # a change follows, which is a cause
+    return Summary(
+        verdict=f"work {worst.verdict}",
+        worst=f"{reason}, {name}" if differs else f"{counted(len(rows), 'case')} as stored",
+        causes=(*edited_notes(worst.lines), *options, *changes)[:_MOST_CAUSES],
     )
 
 

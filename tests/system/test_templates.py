@@ -13,18 +13,18 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from ddp_perf.errors import ExitCode
-from ddp_perf.report.directory import DUEL_MARKER
+from ddp_perf.report.pull_request import MARKER
 from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run
-from tests.workflows import TEMPLATES, Forge, load, run_github, run_gitlab
+from tests.workflows import TEMPLATES, Forge, load, run_action, run_github, run_gitlab
 
 GITHUB = sorted(path.name for path in (TEMPLATES / "github").iterdir())
 # The structure of a step is the same, whatever else runs on the machine.
 SMALL = {"GATE": "--tier cpu -k structure --ddp-launches=2"}
 LOSSES = "!contains(github.event.pull_request.labels.*.name, 'other losses')"
-WORK = "Work of each step"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,7 @@ def forge(project, tmp_path):
     ("schema", "path"),
     [
         *(("vendor.github-workflows", f"github/{name}") for name in GITHUB),
+        ("vendor.github-actions", "../../action.yml"),
         ("vendor.gitlab-ci", "gitlab/.gitlab-ci.yml"),
     ],
 )
@@ -71,6 +72,8 @@ def test_a_template_follows_the_published_schema(schema, path):
 
 
 def scripts():
+    action = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+    yield from (step["run"] for step in action["runs"]["steps"] if "run" in step)
     for name in GITHUB:
         for job in load(f"github/{name}")["jobs"].values():
             yield from (step["run"] for step in job.get("steps", ()) if "run" in step)
@@ -132,21 +135,18 @@ def test_a_pull_request_that_changes_no_step_is_green_with_a_summary(forge):
     done = pull_request(forge)
 
     assert done.code == 0, done.output
-    assert done.summary.count("## ") == 2  # of the work, and of the losses
+    assert done.summary.count("## ") == 1  # of the losses; the duel job has the work
     assert (forge.artifacts / "reports" / "losses" / "index.html").exists()
 
 
 @pytest.mark.slow
-def test_a_pull_request_that_changes_the_steps_is_red_with_annotations(forge):
+def test_a_pull_request_with_other_losses_is_red_unless_it_is_meant(forge):
     branch(forge, wider)
 
     done = pull_request(forge)
     assert done.code == 1, done.output
-    assert "::error title=" in done.output
     assert "| case | verdict |" in done.summary
-    losses = pull_request(forge, without=(WORK,))
-    assert losses.code == 1, losses.output
-    meant = pull_request(forge, without=(WORK,), conditions={LOSSES: False})
+    meant = pull_request(forge, conditions={LOSSES: False})
     assert meant.code == 0, meant.output
 
 
@@ -157,19 +157,18 @@ def test_a_case_that_the_base_has_not_stored_is_not_green(forge):
         forge, lambda text: re.sub(r"batch_sizes:(\s*- |\s*\[)\d+", r"batch_sizes:\g<1>12", text)
     )
 
-    done = pull_request(forge, without=(WORK,))
+    done = pull_request(forge)
 
     assert done.code == ExitCode.UNDECIDED, done.output
 
 
-# ---- the duel of a pull request; tests/system/test_pr.py runs ci/pr itself ----
+# ---- the duel of a pull request, and its comment; tests/system/test_pr.py runs ddp-perf pr ----
 
-URL = "https://api.forge.example/repos/owner/project/issues/comments/7"
 PR = """\
 #!/bin/sh
 printf '%s\\n' "$*" "token ${COMMENT_TOKEN-none}" >"$FORGE/pr.log"
 mkdir -p artifacts/pr
-echo '<!-- ddp-perf duel -->' >artifacts/pr/comment.md
+echo '<!-- ddp-perf -->' >artifacts/pr/comment.md
 exit "${CODE-0}"
 """
 
@@ -183,50 +182,196 @@ def duelling(forge):
     return forge.head("change")
 
 
-@pytest.mark.parametrize(
-    ("code", "comments"),
-    [("0", ""), pytest.param("1", f"{URL}\n", marks=pytest.mark.slow)],
-    ids=["new", "again"],
-)
-def test_the_duel_of_a_pull_request_is_one_comment_which_is_updated(forge, code, comments):
+def test_the_duel_of_a_pull_request_keeps_its_comment_as_an_artifact(forge):
     expressions = {
         "github.event.pull_request.head.sha": duelling(forge),
         "github.event.pull_request.base.sha": forge.head(),
+    }
+
+    duel = run_github(forge, "pull_request.yml", "duel", expressions, env={"CODE": "1"})
+
+    assert duel.code == 1, duel.output
+    assert forge.note("pr.log").splitlines()[0] == f"--base {forge.head()} --tier cpu"
+    assert (forge.artifacts / "ddp-perf" / "comment.md").read_text() == "<!-- ddp-perf -->\n"
+
+
+COMMENTS = "repos/owner/project/issues/12/comments"
+OURS = {"url": "https://api.forge.example/7", "user": {"login": "github-actions[bot]"}}
+MARKED = "<!-- ddp-perf -->\nold"
+HEAD = "0123abc"
+
+
+def post(forge, comments=(), pulls=((12, HEAD),)):
+    """Run the workflow that posts, of a branch `fix` of a fork; return its calls of gh."""
+    (forge.directory / "comments.json").write_text(json.dumps(list(comments)))
+    found = [{"number": number, "head": {"sha": head}} for number, head in pulls]
+    (forge.directory / "pulls.json").write_text(json.dumps(found))
+    event = "github.event.workflow_run"
+    expressions = {
+        "github.event.pull_request.base.sha": "",
         "github.token": "a token",
         "github.repository": "owner/project",
-        "github.event.number": "12",
+        f"{event}.id": "5",
+        f"{event}.head_repository.owner.login": "stranger",
+        f"{event}.head_branch": "fix",
+        f"{event}.head_sha": HEAD,
     }
-    (forge.directory / "comments").write_text(comments)
-    own = "github.event.pull_request.head.repo.full_name == github.repository"
-
-    duel = run_github(forge, "pull_request.yml", "duel", expressions, env={"CODE": code})
-    posted = run_github(forge, "pull_request.yml", "comment", expressions, conditions={own: True})
-
-    assert (duel.code, posted.code) == (int(code), 0), duel.output + posted.output
-    assert forge.note("pr.log").splitlines()[0] == f"--base {forge.head()} --tier cpu"
-    assert forge.note("bodies.md") == "<!-- ddp-perf duel -->\n"
-    found, then = forge.note("gh.log").splitlines()
-    assert found.startswith("api --paginate repos/owner/project/issues/12/comments --jq ")
-    where = f"PATCH {URL}" if comments else "POST repos/owner/project/issues/12/comments"
-    assert then == f"api --method {where} --field body=@duel/comment.md"
+    done = run_github(forge, "comment.yml", "comment", expressions)
+    assert done.code == 0, done.output
+    return forge.note("gh.log").splitlines()
 
 
-def test_a_pull_request_of_a_fork_keeps_its_comment_in_the_artifact(forge):
-    own = "github.event.pull_request.head.repo.full_name == github.repository"
-    (forge.artifacts / "duel").mkdir(parents=True)
-
-    done = run_github(forge, "pull_request.yml", "comment", {}, conditions={own: False})
-
-    assert done.code == 0
-    assert forge.note("gh.log") == ""
+def has_comment(forge):
+    artifact = forge.artifacts / "ddp-perf"
+    artifact.mkdir(parents=True)
+    (artifact / "comment.md").write_text("<!-- ddp-perf -->\nnew\n")
 
 
-def test_the_marker_of_the_templates_is_that_of_the_comment():
-    for name in ("github/pull_request.yml", "gitlab/.gitlab-ci.yml"):
-        assert DUEL_MARKER in (TEMPLATES / name).read_text("utf-8")
+@pytest.mark.parametrize(
+    ("comments", "where"),
+    [
+        ([], f"POST {COMMENTS}"),
+        ([{**OURS, "body": MARKED}], f"PATCH {OURS['url']}"),
+        ([{**OURS, "body": "other"}], f"POST {COMMENTS}"),
+        ([{**OURS, "user": {"login": "stranger"}, "body": MARKED}], f"POST {COMMENTS}"),
+    ],
+    ids=["first", "again", "of another job", "of a stranger"],
+)
+def test_one_comment_is_posted_and_then_updated_also_that_of_a_fork(forge, comments, where):
+    has_comment(forge)
+
+    found, listed, then = post(forge, comments)
+
+    assert "--raw-field head=stranger:fix" in found
+    assert listed.startswith(f"api --paginate {COMMENTS} --jq ")
+    assert then == f"api --method {where} --field body=@ddp-perf/comment.md --silent"
+    assert forge.note("bodies.md") == "<!-- ddp-perf -->\nnew\n"
 
 
-@pytest.mark.parametrize(("code", "notes"), [("0", "[]"), ("75", '[{"id": 3, "body": "x"}]')])
+def test_a_run_of_an_older_commit_posts_nothing(forge):
+    has_comment(forge)
+
+    assert len(post(forge, pulls=[(12, "another")])) == 1
+
+
+def test_nothing_is_posted_without_a_comment_or_of_a_link_to_another_file(forge):
+    assert post(forge) == []
+
+    (forge.artifacts / "ddp-perf").mkdir(parents=True)
+    (forge.artifacts / "ddp-perf" / "comment.md").symlink_to("/proc/self/environ")
+    assert post(forge) == []
+
+
+def test_the_job_that_may_comment_runs_nothing_of_the_pull_request():
+    workflow = load("github/comment.yml")
+    checkout, action = workflow["jobs"]["comment"]["steps"]
+
+    assert [*workflow[True]] == ["workflow_run"]  # YAML's "on"
+    assert "ref" not in checkout["with"]
+    assert action == {"uses": "./", "with": {"command": "comment"}}
+    writers = {
+        (name, job)
+        for name in GITHUB
+        for job, stated in load(f"github/{name}")["jobs"].items()
+        if stated.get("permissions", {}).get("pull-requests") == "write"
+    }
+    assert writers == {("comment.yml", "comment"), ("baselines.yml", "propose")}
+
+
+def test_the_marker_is_that_of_the_comment():
+    for path in ("action.yml", "ci/templates/gitlab/.gitlab-ci.yml"):
+        assert f'startswith("{MARKER}")' in (REPOSITORY / path).read_text("utf-8")
+
+
+# ---- the action, in a project of a user ----
+
+NOTING = """\
+#!/bin/sh
+printf '%s\\n' "$@" >>"$FORGE/${0##*/}.log"
+[ "${0##*/}" = python ] || exit "${CODE-0}"
+[ "$1" != -c ] || exit "${NO_TORCH-0}"
+"""
+
+
+@pytest.fixture
+def act(forge):
+    """``act(inputs)`` runs the action in a clone, where python and ddp-perf are stand-ins."""
+    for program in ("python", "ddp-perf"):
+        forge.script(forge.directory, f"bin/{program}", NOTING)
+    root = forge.clone("user", "main")
+    base = {"github.event.pull_request.base.sha": "ba5e"}
+    return lambda inputs, **env: run_action(forge, root, inputs, base, env=env)
+
+
+def test_the_action_installs_without_torch_and_runs_the_command(act, forge):
+    done = act({"arguments": "-k 'a b' --budget 10m"})
+
+    assert done.code == 0, done.output
+    *_, requirement = forge.note("python.log").splitlines()
+    assert requirement == str(REPOSITORY)  # and no extra, which would name torch
+    given = forge.note("ddp-perf.log").splitlines()
+    assert given == ["pr", "--base", "ba5e", "-k", "a b", "--budget", "10m"]
+
+
+@pytest.mark.parametrize(("code", "ends"), [(1, 1), (75, 0), (4, 4)])
+def test_the_action_fails_unless_it_is_green_or_undecided(act, code, ends):
+    done = act({}, CODE=str(code))
+
+    assert (done.code, done.outputs) == (ends, {"code": str(code)})
+    assert ("::warning" in done.output) == (code == ExitCode.UNDECIDED)
+
+
+def test_the_action_installs_no_torch_that_nobody_chose(act, forge):
+    done = act({}, NO_TORCH="1")
+
+    assert done.code == ExitCode.ERROR
+    assert "install the torch that you train with" in done.output
+    assert "pip" not in forge.note("python.log")
+
+
+PROGRAMS = {
+    "python": '[ "$2" = pip ] || exec {python} "$@"',
+    "ddp-perf": """exec {python} -c 'from ddp_perf.cli.app import app; app()' "$@\"""",
+}
+
+
+@pytest.mark.slow
+def test_the_action_compares_a_branch_of_a_users_project_with_its_base(tmp_path):
+    (user := tmp_path / "user").mkdir()
+    run(user, "ddp-perf init", {0})
+    (user / ".gitignore").write_text("artifacts/\n__pycache__/\nbaselines/.*\n")
+    (tmp_path / "forge").mkdir()
+    forge = Forge(tmp_path / "forge", user)
+    for name, line in PROGRAMS.items():
+        forge.script(
+            forge.directory, f"bin/{name}", f"#!/bin/sh\n{line.format(python=sys.executable)}\n"
+        )
+    clone, base = forge.clone("author", "main"), forge.head()
+    workload = clone / "perf_workload.py"
+    workload.write_text(workload.read_text().replace("(batch[0])", "(batch[0].clone())"))
+    forge.commit(clone, "A clone")
+
+    small = "--ddp-steps 12 --ddp-world-sizes 1 -k 'work or step_time or cpu_time'"
+    done = run_action(
+        forge,
+        clone,
+        {"arguments": f"--tier cpu --budget 120s {small}"},
+        {"github.event.pull_request.base.sha": base},
+        env={"GITHUB_REPOSITORY": "owner/project", "GITHUB_WORKSPACE": str(clone)},
+    )
+
+    assert done.outputs["code"] in ("1", "75"), done.output  # no counts are stored
+    comment = (forge.artifacts / "ddp-perf" / "comment.md").read_text("utf-8")
+    assert comment.startswith(MARKER)
+    assert "more work: +" in comment, done.output
+    head = forge.git("rev-parse", "HEAD", at=clone).strip()
+    assert f"https://github.com/owner/project/blob/{head}/perf_workload.py#L15" in comment
+    assert comment in done.summary
+
+
+@pytest.mark.parametrize(
+    ("code", "notes"), [("0", "[]"), ("75", '[{"id": 3, "author": {"id": 1}, "body": "x"}]')]
+)
 @pytest.mark.parametrize("token", ["secret", None])
 def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, notes, token):
     variables = {
@@ -237,7 +382,7 @@ def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, not
         "CODE": code,
         **({"COMMENT_TOKEN": token} if token else {}),
     }
-    marked = notes.replace("x", "<!-- ddp-perf duel -->\\nold")
+    marked = notes.replace("x", "<!-- ddp-perf -->\\nold")
     (forge.directory / "notes.json").write_text(marked)
 
     done = run_gitlab(forge, "duel", env=variables, commit=duelling(forge))
@@ -253,7 +398,7 @@ def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, not
     method, where = ("PUT", f"{url}/3") if "id" in notes else ("POST", url)
     assert f"--request {method}" in calls[-1]
     assert calls[-1].endswith(f" {where}")
-    assert forge.note("bodies.md") == "<!-- ddp-perf duel -->\n"
+    assert forge.note("bodies.md") == "<!-- ddp-perf -->\n"
 
 
 # ---- every night, and a pull request with its baselines ----

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,23 +17,18 @@ from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
 from ddp_perf.duel.sides.preparing import parse_side, prepare
 from ddp_perf.duel.touched import Project, Touched, sources_of, touched_cases
-from ddp_perf.duel.values import CaseDuel, Duel, Side, write_duel
+from ddp_perf.duel.values import CaseDuel, Duel, MissingSide, Side, write_duel
 from ddp_perf.errors import ConfigError, DdpPerfError
 from ddp_perf.plugin.options import Against
 from ddp_perf.plugin.plan import Setup
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.render.annotations import Checkout, tell_github
-from ddp_perf.render.model import Report
+from ddp_perf.render.annotations import tell_github
+from ddp_perf.render.checkout import Checkout
 from ddp_perf.render.units import counted, describe_duration
-from ddp_perf.system.files import write_files
 from ddp_perf.system.git import changed_since
 from ddp_perf.system.host.termination import sigterm_calls
 
 # The files of a duel: ``--ddp-report``, ``--ddp-json``, and what a GitHub job shows.
-
-
-_MOST_CASES = 20  # that are named for each reason
-_COMMENT = "duel.md"
 
 
 class DuelReportWriter:
@@ -47,57 +42,29 @@ class DuelReportWriter:
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # each fails the session
 
-    def write(self, duel: Duel | None, touched: Touched) -> None:
-        """Write the files. An error is appended to ``errors``: it must not end the session.
-
-        Without a duel nothing is written, unless the changed files touch no case.
-        """
-        if duel is None and not touched.left_out:
-            return
+    def write(self, duel: Duel) -> None:
+        """Write the files. An error is appended to ``errors``: it must not end the session."""
         results, directory = self._options.json_path, self._options.report
         try:
-            if results is not None and duel is not None:
+            if results is not None:
                 write_duel(results, duel)
                 self.lines.append(f"results: {results}")
             if directory is not None:
-                self._write_report(directory, duel, touched)
+                self._write_report(directory, duel)
         except DdpPerfError as error:
             self.errors.append(f"the duel: {error}")
 
-    def _write_report(self, directory: Path, duel: Duel | None, touched: Touched) -> None:
+    def _write_report(self, directory: Path, duel: Duel) -> None:
+        from ddp_perf.render.markdown import report_markdown
         from ddp_perf.report.directory import write_duel_report
         from ddp_perf.report.duel.report import build_duel
 
         checkout = Checkout.of_job(self._options.import_paths, self._root, os.environ)
-        report = None if duel is None else build_duel(duel)
-        if duel is not None:
-            write_duel_report(directory, duel, checkout)
-        comment = _comment(report, touched)
-        write_files(directory, [(_COMMENT, comment.encode("utf-8", "replace"))])
-        lines, errors = tell_github(report, comment, os.environ, checkout)
+        write_duel_report(directory, duel, checkout)
+        report = build_duel(duel)
+        lines, errors = tell_github(report, report_markdown(report), os.environ, checkout)
         self.errors += errors
-        self.lines += [*lines, f"report: {directory / (report.page if report else _COMMENT)}"]
-
-
-def _comment(report: Report | None, touched: Touched) -> str:
-    """Return the Markdown of the duel, and of the cases that were left out of it."""
-    from ddp_perf.report.directory import DUEL_MARKER, duel_markdown
-
-    nothing = f"{DUEL_MARKER}\n## ✅ Duel: no changed file can touch a case\n"
-    lines = [nothing if report is None else duel_markdown(report), *_left_out(touched)]
-    return "\n".join(lines) + ("\n" if touched.left_out else "")
-
-
-def _left_out(touched: Touched) -> Iterator[str]:
-    """Yield for each reason how many cases it left out, and their names folded."""
-    from ddp_perf.render.markdown import markdown_escaped
-
-    for reason in dict.fromkeys(touched.left_out.values()):
-        names = [case_id for (_, case_id), why in touched.left_out.items() if why == reason]
-        more = f", and {len(names) - _MOST_CASES} more" if len(names) > _MOST_CASES else ""
-        shown = ", ".join(map(markdown_escaped, names[:_MOST_CASES]))
-        summary = f"{counted(len(names), 'case')} left out: {markdown_escaped(reason)}"
-        yield f"<details><summary>{summary}</summary>\n\n{shown}{more}\n\n</details>\n"
+        self.lines += [*lines, f"report: {directory / report.page}"]
 
 
 # The duel of a pytest session: what it compares, and its one run at the first request.
@@ -133,6 +100,8 @@ class AgainstSession:
             self.touched = self._find_touched(cases, sides[0])
         self._planned = tuple(case for case in cases if case.key not in self.touched.left_out)
         self._sides = sides
+        if cases and not self._planned:
+            self._note(_empty_duel(sides))
 
     def of(self, case: Case) -> CaseDuel | None:
         """Return the duel of a case, or None if it has none. The first call runs that of all.
@@ -163,7 +132,8 @@ class AgainstSession:
 
     def close(self) -> None:
         """Write what was measured, and what was left out."""
-        self.report.write(self.duel, self.touched)
+        if self.duel is not None:
+            self.report.write(self.duel)
 
     def how_far(self) -> str:
         """Return the progress, as "after 12 pairs of the duel"."""
@@ -181,13 +151,31 @@ class AgainstSession:
             raise
 
     def _note(self, duel: Duel) -> None:
-        self.duel = msgspec.structs.replace(duel, command=self.command)
+        untouched = tuple(
+            MissingSide(case_id=case_id, reason=f"--ddp-touched: {why}")
+            for (_, case_id), why in self.touched.left_out.items()
+        )
+        self.duel = msgspec.structs.replace(duel, command=self.command, untouched=untouched)
 
     def _find_touched(self, cases: Sequence[Case], a: Side) -> Touched:
         if a.kind != "revision" or a.commit is None:
             raise ConfigError("--ddp-touched: needs a git revision as --ddp-against")
         sources = sources_of(cases, self._setup.project)
         return touched_cases(sources, changed_since(self._setup.root, a.commit))
+
+
+def _empty_duel(sides: tuple[Side, Side]) -> Duel:
+    """Return the duel of no case: no changed file can touch one."""
+    return Duel(
+        a=sides[0],
+        b=sides[1],
+        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        wall_s=0.0,
+        budget_s=0.0,
+        false_alarm_rate=0.0,
+        alpha=0.0,
+        cases=(),
+    )
 
 
 def _check(cases: Sequence[Case]) -> None:
@@ -300,9 +288,8 @@ def _with_lines(
 
 
 def show_duel(terminalreporter: pytest.TerminalReporter, against: AgainstSession) -> None:
-    """Write the table of the duel, and why cases were left out of it."""
+    """Write the table of the duel."""
     # Imported here: rich and scipy are slow to import, and collection does not need them.
-    from ddp_perf.render.tables import wrapped
     from ddp_perf.render.terminal import report_text
     from ddp_perf.report.duel.report import build_duel
 
@@ -311,11 +298,3 @@ def show_duel(terminalreporter: pytest.TerminalReporter, against: AgainstSession
         terminalreporter.section("duel")
         for line in report_text(build_duel(against.duel), width).splitlines():
             terminalreporter.write_line(line)
-    for line in wrapped(list(left_out_lines(against.touched)), width):
-        terminalreporter.write_line(line)
-
-
-def left_out_lines(touched: Touched) -> Iterator[str]:
-    """Yield a line for each reason why cases were left out, with how many they are."""
-    for reason, number in Counter(touched.left_out.values()).most_common():
-        yield f"ddp: --ddp-touched leaves {counted(number, 'case')} out: {reason}"

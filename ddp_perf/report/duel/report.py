@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,16 +30,32 @@ from ddp_perf.duel.values import (
     SideFailure,
     SideName,
 )
-from ddp_perf.render.model import CASE, Cell, Column, Note, Plot, Report, Section, Table, notes
+from ddp_perf.render.model import (
+    CASE,
+    Cell,
+    Column,
+    Note,
+    Plot,
+    Report,
+    Section,
+    Status,
+    Summary,
+    Table,
+    notes,
+)
 from ddp_perf.render.units import (
     ABSENT,
+    change_range,
     counted,
     describe_duration,
     milliseconds,
+    percent_change,
+    short_names,
     short_number,
     short_percent,
 )
 from ddp_perf.report.case_text import cause_line, describe_launch_failure
+from ddp_perf.report.duel.forest import forest
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
 from ddp_perf.work.changes import grows, line_of
@@ -97,7 +114,10 @@ def build_duel(duel: Duel) -> Report:
         headline=(
             f"{report.headline}; {pairs} of launches in {describe_duration(report.wall_s)}, from"
             f" {report.began[:16].replace('T', ' ')} UTC"
+            if report.rows
+            else report.headline
         ),
+        summary=_summary(report),
         about=notes(_compared(report)),
         ended=report.ended,
         table=Table(
@@ -107,14 +127,90 @@ def build_duel(duel: Duel) -> Report:
             rows=_rows(report),
         ),
         notes=notes(_notes(report)),
-        sections=(*sections, *_environments(report)),
-        certainty=certainty(report),
+        sections=(*sections, *_left_out(duel), *_environments(report)),
+        certainty=certainty(report) if report.rows else None,
         next=report.next,
         legend=_LEGEND + "; ".join(f"{term}: {meaning}" for term, meaning in MEANINGS.items()),
         page=DUEL_PAGE,
         option=_REPORT if duel.command is None else _REPORT_OF_PYTEST,
         data=DUEL_DATA,
     )
+
+
+# What a reader sees first.
+
+
+_MOST_CAUSES = 3
+
+
+def _summary(report: DuelReport) -> Summary | None:
+    """Return the worst case with its causes, and the intervals of all; None without any case."""
+    if not report.rows:
+        return None
+    rows = sorted(report.rows, key=_badness)
+    names = short_names(row.case for row in rows)
+    causes = _causes(rows[0])
+    if not causes:
+        causes = next((_of_another(row) for row in rows if any(map(grows, row.work or ()))), ())
+    return Summary(
+        verdict=report.verdict,
+        worst=_worst(rows[0], len(rows)),
+        causes=causes[:_MOST_CAUSES],
+        picture=forest(rows, names, DUEL_PAGE),
+    )
+
+
+def _badness(row: DuelRow) -> tuple[int, float]:
+    """Return what the worst case has least of: the status, and how much less time B takes.
+
+    An undecided case is as bad as it can be.
+    """
+    one = _decisive(row)
+    ratio = None if one is None else one.verdict.ratio
+    open_ = row.verdict == DuelOutcome.UNDECIDED.value and one is not None
+    if open_ and one is not None and one.verdict.interval is not None:
+        ratio = one.verdict.interval[1]
+    of_status = list(Status).index(row.status), row.verdict == DuelOutcome.EQUIVALENT.value
+    return 2 * of_status[0] + of_status[1], -math.inf if row.failures else -(ratio or 0.0)
+
+
+def _decisive(row: DuelRow) -> MetricDuel | None:
+    """Return the verdict that is the case's own, the largest slow-down of several."""
+    own = [one for one in row.shown if one.decides and one.verdict.outcome.value == row.verdict]
+    return max(own, key=lambda one: one.verdict.ratio or 0.0, default=row.step)
+
+
+def _worst(row: DuelRow, cases: int) -> str:
+    one = _decisive(row)
+    if row.failures or one is None or one.verdict.ratio is None:
+        why = _failure(row.failures[0]).text.partition("\n")[0] if row.failures else "no pairs"
+        return f"{row.case}: {why}"
+    what = SHORT_TITLES.get(one.metric, one.metric)
+    size = f"{what} {percent_change(one.verdict.ratio)} ({change_range(one.verdict.interval)})"
+    if row.verdict != DuelOutcome.EQUIVALENT.value or cases == 1:
+        return f"{size}, {row.case}"
+    return f"{cases} cases within ± {short_percent(one.tolerance)}; most: {size}, {row.case}"
+
+
+def _causes(row: DuelRow) -> tuple[Note, ...]:
+    """Return why a case differs: lines, options and further work, else the terms of its step."""
+    more = [_change(change, row.lines) for change in row.work or () if grows(change)]
+    return (*_differences(row), *more) or notes(_step_lines(row))
+
+
+def _of_another(row: DuelRow) -> tuple[Note, ...]:
+    return tuple(
+        msgspec.structs.replace(note, text=f"{row.case}: {note.text}") for note in _causes(row)
+    )
+
+
+def _left_out(duel: Duel) -> Iterator[Section]:
+    """Yield for each reason the names of the cases that it left out."""
+    absent = (*duel.left_out, *duel.untouched)
+    for reason in dict.fromkeys(one.reason for one in absent):
+        names = [one.case_id for one in absent if one.reason == reason]
+        title = f"{counted(len(names), 'case')} left out: {reason}"
+        yield Section(title=title, parts=notes([", ".join(names)]), media="wide")
 
 
 def _compared(report: DuelReport) -> Iterator[str]:

@@ -36,6 +36,7 @@ from ddp_perf.work.values import WorkChange
 
 SCHEMA_VERSION = 1
 BROKEN = "BROKEN"  # the case works on side A, and fails on side B
+UNTOUCHED = "UNTOUCHED"  # no changed file can touch a case
 FAILED = "FAILED"  # it fails on side A too, or there alone
 _STATUS = {
     DuelOutcome.SLOWER: Status.RED,
@@ -133,6 +134,8 @@ class DuelReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> str:
         """B against A, in a word."""
+        if not self.rows and self.outcome is DuelOutcome.EQUIVALENT:
+            return UNTOUCHED
         return BROKEN if self.broken else self.outcome.value
 
 
@@ -159,7 +162,7 @@ def duel_report(duel: Duel) -> DuelReport:
         broken=duel.broken,
         complete=duel.complete,
         ended=_why_ended(duel),
-        headline=_headline(counts),
+        headline=_headline(counts, duel),
         counts=counts,
         a=duel.a,
         b=duel.b,
@@ -170,16 +173,18 @@ def duel_report(duel: Duel) -> DuelReport:
         alpha=duel.alpha,
         rows=rows,
         missing=duel.missing,
-        left_out=dict(Counter(one.reason for one in duel.left_out).most_common()),
+        left_out=dict(
+            Counter(one.reason for one in (*duel.left_out, *duel.untouched)).most_common()
+        ),
         conditions=duel.conditions,
         differences=duel.differences,
         next=after_duel(duel),
     )
 
 
-def _headline(counts: dict[str, int]) -> str:
+def _headline(counts: dict[str, int], duel: Duel) -> str:
     if not counts:
-        return "nothing was compared"
+        return "no changed file can touch a case" if duel.untouched else "nothing was compared"
     shown = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     return f"{counted(sum(counts.values()), 'case')}: {shown}"
 

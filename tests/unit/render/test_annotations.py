@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import pytest
 
 from ddp_perf.core.verdict import DuelOutcome, Outcome
-from ddp_perf.render.annotations import CHECKOUT, Checkout, github_lines, gitlab_json
+from ddp_perf.render.annotations import github_lines, gitlab_json
+from ddp_perf.render.checkout import CHECKOUT, Checkout
 from ddp_perf.render.model import CASE, Cell, Column, Note, Report, Section, Status, Table
 from ddp_perf.report.duel.report import build_duel
 from ddp_perf.report.work_rows import build_work

@@ -7,8 +7,6 @@ import subprocess
 
 import pytest
 
-from ddp_perf.report.directory import DUEL_MARKER
-
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 OURS = """\
 suite: ours
@@ -54,9 +52,10 @@ def test_only_what_a_change_touches_is_in_the_duel_and_the_others_have_a_reason(
     assert asked == ["our_model.build-none-fp32-ws1-b4"]
     done.assert_outcomes(passed=1, skipped=2, deselected=done.parseoutcomes()["deselected"])
     assert done.ret == 0
-    assert f"2 cases left out: {REASON}" in (repository.path / "out" / "duel.md").read_text("utf-8")
+    comment = (repository.path / "out" / "duel.md").read_text("utf-8")
+    assert f"2 cases left out: --ddp-touched: {REASON}" in comment
     done.stdout.fnmatch_lines([f"*--ddp-touched: {REASON}"])
-    assert f"ddp: --ddp-touched leaves 2 cases out: {REASON}" in words(done)
+    assert f"left out: 2 cases: --ddp-touched: {REASON}" in words(done)
 
 
 def test_without_any_change_that_touches_a_case_no_duel_runs_and_the_session_is_green(repository):
@@ -66,11 +65,13 @@ def test_without_any_change_that_touches_a_case_no_duel_runs_and_the_session_is_
 
     assert repository.asked == []
     assert done.ret == 0
-    assert f"ddp: --ddp-touched leaves 2 cases out: {REASON}" in words(done)
-    assert f"leaves 1 case out: {REASON}, and our_model:build imports none" in words(done)
+    shown = words(done)
+    assert "no changed file can touch a case" in shown
+    assert f"left out: 2 cases: --ddp-touched: {REASON}" in shown
+    assert f"left out: 1 case: --ddp-touched: {REASON}, and our_model:build imports none" in shown
     comment = (repository.path / "out" / "duel.md").read_text("utf-8")
-    assert comment.startswith(f"{DUEL_MARKER}\n## ")
-    assert f"2 cases left out: {REASON}" in comment
+    assert comment.startswith("## ✅ UNTOUCHED: ")
+    assert f"2 cases left out: --ddp-touched: {REASON}" in comment
     assert ONE in comment
     assert TWO in comment
 

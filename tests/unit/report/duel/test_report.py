@@ -9,8 +9,8 @@ import pytest
 
 from ddp_perf.core.verdict import Cause, DuelOutcome, Explanation
 from ddp_perf.duel.values import CaseDuel, MissingSide, PowerEstimate, SideCase
+from ddp_perf.render.markdown import report_markdown
 from ddp_perf.render.terminal import report_text
-from ddp_perf.report.directory import DUEL_MARKER, duel_markdown
 from ddp_perf.report.duel.report import build_duel
 from tests.builders import make_cases, make_probe
 from tests.duels import (
@@ -161,7 +161,7 @@ def test_many_differences_of_the_environments_are_shortened_and_whole_in_a_comme
 
     text = " ".join(report_text(build_duel(duel), 80).split())
     assert "package7: 1 → 2; and 22 more: see duel.html" in text
-    assert "- package29: 1 → 2" in duel_markdown(build_duel(duel))
+    assert "- package29: 1 → 2" in report_markdown(build_duel(duel))
 
 
 def test_an_undecided_case_states_what_it_can_see_and_what_it_takes():
@@ -202,7 +202,7 @@ def test_a_failure_has_its_side_its_rank_and_the_end_of_its_output():
     assert "39 lines left out: see duel.html" in text
     assert "line 49" in text
     assert "line 3\n" not in text
-    long = duel_markdown(build_duel(make_duel(broken(output="line\n" * 5_000))))
+    long = report_markdown(build_duel(make_duel(broken(output="line\n" * 5_000))))
     assert "side B failed: " in long
 
 
@@ -229,7 +229,7 @@ def test_no_line_but_a_command_or_an_id_is_wider_than_the_terminal(width):
         assert len(line) <= max(width, 80) or line.startswith("next: ") or long.id in line
 
 
-def test_a_comment_fits_with_whole_folds_and_is_found_by_its_first_line():
+def test_a_comment_fits_with_whole_folds():
     output = "\n".join(["x" * 70] * 100)
     cases = [
         CaseDuel(
@@ -243,10 +243,10 @@ def test_a_comment_fits_with_whole_folds_and_is_found_by_its_first_line():
     missing = tuple(MissingSide(case_id="gone" * 100, reason="z" * 900) for _ in range(300))
     many = make_duel(*cases, missing=missing, differences=tuple("v" * 900 for _ in range(300)))
 
-    text = duel_markdown(build_duel(many))
+    text = report_markdown(build_duel(many))
 
     assert len(text) <= 60_000
-    assert text.startswith(f"{DUEL_MARKER}\n## ❌ BROKEN: B against A\n")
+    assert text.startswith("## ❌ BROKEN: case-case-")
     assert "see duel.html" in text
     for tag in ("details", "pre"):
         assert len(re.findall(f"<{tag}>", text)) == len(re.findall(f"</{tag}>", text))

@@ -43,7 +43,7 @@ def test_cases_of_two_suites_with_one_id_are_told_apart(written):
         line.split(" | ")[:2] for line in files["work.md"].splitlines() if line.startswith("| ")
     ]
     assert rows[1:] == [[f"| other: {ONE.id}", "❌ REGRESSION"], [f"| quick: {ONE.id}", "✅ PASS"]]
-    assert f"**other: {ONE.id}: REGRESSION**" in files["work.md"]
+    assert f"<summary>other: {ONE.id}: REGRESSION</summary>" in files["work.md"]
 
 
 def test_the_edited_line_comes_before_the_changes(written):
@@ -53,7 +53,7 @@ def test_the_edited_line_comes_before_the_changes(written):
     assert "edited line: my_model.py:7 Block.forward: return module(module(x)) # <b>" in page
     assert page.index("edited line") < page.index("+2 aten.clone")
     lines = files["work.md"].splitlines()
-    at = lines.index(f"**{ONE.id}: REGRESSION**")
+    at = lines.index(f"<details><summary>{ONE.id}: REGRESSION</summary>")
     assert lines[at + 3] == (
         r"- edited line: my\_model.py:7 Block.forward: return module(module(x)) # &lt;b&gt;"
     )
