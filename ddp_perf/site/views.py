@@ -71,7 +71,7 @@ class CaseView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteViews(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site shows."""
+    """The content of a site."""
 
     source: str  # the history's name, without a password
     cases: tuple[CaseView, ...]  # the red ones first, then by name
