@@ -118,13 +118,15 @@ def suite_fields() -> Iterator[str]:
     """Yield each field under a heading of its own, by the subjects of the suites that have it."""
     definitions = suite_schema()["$defs"]
     suites = {subject: definitions[suite.__name__] for subject, suite in SUBJECTS.items()}
-    names = dict.fromkeys(name for suite in suites.values() for name in suite["properties"])
-    for subjects, title in _TITLES.items():
-        yield from ("", f"## {title}")
+    groups: dict[tuple[str, ...], list[str]] = {subjects: [] for subjects in _TITLES}
+    for name in dict.fromkeys(name for suite in suites.values() for name in suite["properties"]):
+        having = tuple(key for key, suite in suites.items() if name in suite["properties"])
+        groups[having].append(name)
+    for subjects, names in groups.items():
+        of_group = {subject: suites[subject] for subject in subjects}
+        yield from ("", f"## {_TITLES[subjects]}")
         for name in names:
-            having = {key: suites[key] for key in suites if name in suites[key]["properties"]}
-            if {*having} == {*subjects}:
-                yield from ("", f"### `{name}`", *_described(name, having, definitions))
+            yield from ("", f"### `{name}`", *_described(name, of_group, definitions))
 
 
 def _described(name: str, having: Mapping[str, Node], definitions: Node) -> Iterator[str]:
@@ -194,14 +196,12 @@ def _kind(node: Node) -> str:
         return f"list of {_kind(node['items'])}"
     if "$ref" in node or node["type"] == "object":
         return "mapping"
-    limits = " and ".join(f"{sign} {node[key]:.0f}" for key, sign in _LIMITS.items() if key in node)
-    return f"{_WORDS[node['type']]} {limits}".strip()
+    limits = " and ".join(f"{sign} {node[key]:.9g}" for key, sign in _LIMITS.items() if key in node)
+    return f"{_WORDS.get(node['type'], node['type'])} {limits}".strip()
 
 
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-_WORDS = {"string": "text", "null": "`null`"} | {
-    one: one for one in ("boolean", "integer", "number")
-}
+_WORDS = {"string": "text", "null": "`null`"}
 
 
 def models() -> Iterator[str]:
