@@ -293,6 +293,7 @@ _OF_SCHEMA = {
     "docs/duel.schema.json": "`duel.json`, `ddp-perf duel --json`",
     "docs/environments.schema.json": "`ddp-perf bisect --json`: packages, variables",
     "docs/judge.schema.json": "`ddp-perf judge --json`",
+    "docs/notification.schema.json": "what `--ddp-notify URL` posts",
     "docs/results.schema.json": "`results.json`, `--ddp-json`",
     "docs/sweep.schema.json": "`ddp-perf sweep --json`",
     "docs/trace.schema.json": "`ddp-perf trace --json`",
