@@ -54,7 +54,7 @@ ddp_lock() {
 # Makes .venv for $1, or brings it up to date.
 ddp_make_environment() {
     rm -f "$stamp" # an environment that is half changed is none
-    echo "setup: making .venv once; it downloads 160 MB, and torch if $1 has none" >&2
+    echo "setup: making .venv once; it downloads 180 MB, and torch if $1 has none" >&2
     "$1" -m venv .venv
     local site pip=(.venv/bin/python -m pip install --disable-pip-version-check)
     [ -t 2 ] || pip+=(--quiet) # progress is for people

@@ -97,17 +97,44 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
 
 
 class ExitCode(enum.IntEnum):
-    """The exit code of a command or a strict session. The table of docs/ci.md says what to do.
+    """The exit code of a command, a script or a strict session, with its meaning and its remedy.
 
     Those that pytest has, too, have its meaning. It is never 2, which pytest and shells have for
     several ends.
     """
 
-    GREEN = 0
-    RED = 1  # training got worse, or a result is wrong
-    ERROR = 3  # beside training, as a full disk
-    USAGE = 4  # an argument, or a file that cannot be read
-    NO_TESTS = 5  # were selected
-    UNDECIDED = 75  # EX_TEMPFAIL of sysexits.h: try again; pytest has 6, --max-warnings
-    INTERRUPTED = 130  # by Ctrl-C, as in a shell
-    TERMINATED = 143  # by SIGTERM, as in a shell
+    meaning: str
+    remedy: str
+
+    def __new__(cls, number: int, meaning: str, remedy: str) -> ExitCode:
+        code = int.__new__(cls, number)
+        code._value_, code.meaning, code.remedy = number, meaning, remedy
+        return code
+
+    GREEN = 0, "green", "nothing"
+    RED = (
+        1,
+        "red: training got slower or scales worse, a step does other work, a rank failed, a result"
+        " is wrong, a target is missed, or a test of your own failed",
+        "look at the code",
+    )
+    ERROR = (
+        3,
+        "an error beside training: in the set-up or pytest itself, GPUs that cannot be read, or a"
+        " full disk",
+        "look at the log",
+    )
+    USAGE = (
+        4,
+        "a wrong argument, suite file or stored file, or a test file that cannot be imported",
+        "correct it",
+    )
+    NO_TESTS = 5, "no case was selected", "correct the selection"
+    UNDECIDED = (  # EX_TEMPFAIL of sysexits.h: try again; pytest has 6, --max-warnings
+        75,
+        "undecided: the machine is too noisy or in use, a GPU or a core is missing, ranks cannot be"
+        " started, or there is nothing to compare with",
+        "look at the machine; restore the baseline, or announce the first session",
+    )
+    INTERRUPTED = 130, "interrupted by Ctrl-C; the files have what was measured", "run it again"
+    TERMINATED = 143, "ended by SIGTERM; the files have what was measured", "run it again"

@@ -78,16 +78,16 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     core: Annotated[
         list[str] | None,
         Meta(
-            description='Patterns of ids, as in "*-b4096": of the cases that one matches, those'
-            " with the most ranks that fit the machine are of the core, which every night gates."
-            " The others rotate over a week (--ddp-rotate). Absent: all are of the core."
+            description='Patterns of ids, as in "*-b4096". Of the cases that one matches, those'
+            " with the most ranks that fit the machine are gated every night; the others rotate"
+            " over a week (--ddp-rotate). Absent: all are gated."
         ),
     ] = None
     targets: Annotated[
         TargetEntries,
         Meta(
-            description="What the figures of the cases must be, whatever a baseline contains. Of"
-            " several entries that fit a case, the first one applies."
+            description="What figures must be, whatever a baseline contains; of several entries"
+            " that fit a case, the first one applies."
         ),
     ] = []
 
@@ -140,8 +140,8 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     args: Annotated[
         list[str],
         Meta(
-            description="Its arguments, as texts. {world_size} and {batch_size} are replaced, in"
-            " env too; for any other {name} write {{name}}."
+            description="Its arguments. {world_size} and {batch_size} are replaced, in env too; for"
+            " any other {name} write {{name}}."
         ),
     ] = msgspec.field(default_factory=list)
     batch_sizes: Annotated[
@@ -165,9 +165,8 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     scratch: Annotated[
         bool,
         Meta(
-            description="Let the script work in a copy of the working directory, made of links: it"
-            " reads the files there, and what it writes is removed after each launch. false: in"
-            " the directory itself."
+            description="Run the script in a copy of the working directory, made of links: what it"
+            " writes is removed after each launch. false: in the directory itself."
         ),
     ] = True
     tolerances: Annotated[
@@ -234,7 +233,7 @@ class TrainingSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields
         Count,
         Meta(
             description="Micro-steps of a step, each of batch_size samples per rank (a global batch"
-            " is divided between them). The last one synchronises the gradients."
+            " is divided). The last one synchronises the gradients."
         ),
     ] = 1
     activation_checkpointing: Annotated[
@@ -253,8 +252,8 @@ class TrainingSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields
     cuda_graphs: Annotated[
         bool,
         Meta(
-            description="Capture forward, loss, backward and gradient sync as one CUDA graph, and"
-            " replay it in each step. The optimizer's step is not captured. Tier gpu only."
+            description="Capture forward, loss, backward and gradient sync, without the optimizer,"
+            " as one CUDA graph, and replay it in each step. Tier gpu only."
         ),
     ] = False
     cudnn_benchmark: Annotated[
@@ -268,15 +267,14 @@ class TrainingSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields
         dict[str, Any],
         Meta(
             description="Named changes of the options above, each with cases of its own beside the"
-            " base: the suite without any. Reports show what each one gains. The fields of a table"
-            " replace those of the suite one by one; comm_hook is a hook, or null."
+            " suite without any. Reports show what each one gains. comm_hook is a hook, or null."
         ),
     ] = msgspec.field(default_factory=dict)
     batch_sizes: Annotated[
         Annotated[list[Count], Meta(min_length=1)] | GlobalBatches,
         Meta(
-            description="Batch sizes per rank (weak scaling), as in [8]; or samples of a step over"
-            " all ranks and micro-steps (strong scaling), as in {global: [32]}."
+            description="Batch sizes per rank (weak scaling), as in [8]; or of all ranks together"
+            " (strong scaling), as in {global: [32]}."
         ),
     ]
     denominator: Annotated[

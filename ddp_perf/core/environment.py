@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from ddp_perf.errors import ConfigError
 
@@ -120,17 +121,45 @@ class Cluster(
     The keys of the file are these fields; those that torchrun has bear its names.
     """
 
-    launcher: LauncherName | None = None  # None: that of each suite
-    nodes: int = 1
-    ranks_per_node: int | None = None  # None: every case has one node
-    each_node: bool = False  # they are alike, and each of them launches every case by itself
-    hosts: tuple[str, ...] = ()  # of ssh
-    node_shell: str = NODE_SHELL  # runs a command, its last argument, on the host {node}
-    endpoint: str | None = None  # host:port of the rendezvous; None: on the first host
-    pod_template: str | None = None  # file that describes the pods of Kubernetes
-    interpreter: str | None = None  # the Python of Slurm's nodes; None: that of pytest
-    srun_args: tuple[str, ...] = ()  # further arguments of every job step
-    salloc_args: tuple[str, ...] = ()  # further arguments of the job, if pytest runs in none
+    launcher: Annotated[
+        LauncherName | None,
+        Meta(description="What starts the ranks, instead of the suite's; --ddp-launcher wins."),
+    ] = None
+    nodes: Annotated[
+        int, Meta(description="Number of nodes (default: that of hosts, or of the Slurm job).")
+    ] = 1
+    ranks_per_node: Annotated[
+        int | None, Meta(description="Ranks of each node. Absent: every case has one node.")
+    ] = None
+    each_node: Annotated[
+        bool,
+        Meta(
+            description="The nodes are alike: each launches every case of one node by itself, and"
+            " is judged beside the others."
+        ),
+    ] = False
+    hosts: Annotated[tuple[str, ...], Meta(description="Hosts of ssh, as in [a, b].")] = ()
+    node_shell: Annotated[
+        str, Meta(description="Runs a command, its last argument, on the host {node}.")
+    ] = NODE_SHELL
+    endpoint: Annotated[
+        str | None,
+        Meta(description="HOST:PORT where ranks of several hosts meet. Absent: the first host."),
+    ] = None
+    pod_template: Annotated[
+        str | None,
+        Meta(description="The PodTemplate of Kubernetes, a file beside this one."),
+    ] = None
+    interpreter: Annotated[
+        str | None, Meta(description="The Python of Slurm's nodes. Absent: that of pytest.")
+    ] = None
+    srun_args: Annotated[
+        tuple[str, ...], Meta(description="Further arguments of every job step of Slurm.")
+    ] = ()
+    salloc_args: Annotated[
+        tuple[str, ...],
+        Meta(description="Further arguments of Slurm's job, if pytest runs in none."),
+    ] = ()
 
     @property
     def rendezvous(self) -> str:

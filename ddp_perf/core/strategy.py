@@ -27,7 +27,7 @@ _StartStep = Annotated[
 _Wire = Annotated[
     Literal["fp16", "bf16"] | None,
     Meta(
-        description="Cast a bucket to this format, reduce it, and cast it back: PyTorch's"
+        description="Reduce a bucket in this format: PyTorch's"
         " fp16_compress_wrapper or bf16_compress_wrapper. null: the format of the gradients."
     ),
 ]

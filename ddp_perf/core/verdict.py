@@ -15,12 +15,15 @@ FALSE_ALARM_RATE = 0.01  # of a session, a comparison or a duel in which nothing
 # The verdict of the judge on one metric of one case.
 
 
+TestEnd = Literal["passes", "fails", "skips", "warns"]
+
+
 class Outcome(str, enum.Enum):
     """The possible outcomes. The worst comes first, and represents a case among its verdicts."""
 
     REGRESSION = "REGRESSION"
-    BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
-    MISSES_TARGET = "MISSES TARGET"  # an absolute target, whatever the baseline contains
+    BAD_NODE = "BAD NODE"
+    MISSES_TARGET = "MISSES TARGET"
     INCOMPARABLE = "INCOMPARABLE"
     NO_BASELINE = "NO_BASELINE"
     INVALID = "INVALID"
@@ -36,17 +39,26 @@ class Outcome(str, enum.Enum):
         return list(Outcome).index(self)
 
     @property
+    def meaning(self) -> str:
+        return _TRAITS[self].meaning
+
+    @property
+    def test(self) -> TestEnd:
+        """The end of a test that asserts it."""
+        return _TRAITS[self].test
+
+    @property
     def is_good(self) -> bool:
-        return _TRAITS[self].test == "passes"
+        return self.test == "passes"
 
     @property
     def fails(self) -> bool:
         """True if a test that asserts it fails, unless the session stored what it lacks."""
-        return _TRAITS[self].test == "fails"
+        return self.test == "fails"
 
     @property
     def skips(self) -> bool:
-        return _TRAITS[self].test == "skips"
+        return self.test == "skips"
 
     @property
     def is_compared(self) -> bool:
@@ -75,24 +87,50 @@ class Outcome(str, enum.Enum):
 
 
 class _Traits(NamedTuple):
-    test: Literal["passes", "fails", "skips", "warns"]  # of a test; a suspect passes with a warning
+    meaning: str
+    test: TestEnd
     against: Literal["sessions", "target", "nodes", "nothing"] = "sessions"
     slower: bool = False
     open: bool = False
 
 
 _TRAITS = {
-    Outcome.REGRESSION: _Traits("fails", slower=True),
-    Outcome.BAD_NODE: _Traits("fails", "nodes"),
-    Outcome.MISSES_TARGET: _Traits("fails", "target"),
-    Outcome.INCOMPARABLE: _Traits("fails", "nothing"),
-    Outcome.NO_BASELINE: _Traits("fails", "nothing"),
-    Outcome.INVALID: _Traits("skips", open=True),
-    Outcome.SUSPECT: _Traits("warns", slower=True, open=True),
-    Outcome.UNDECIDED: _Traits("skips", open=True),
-    Outcome.PASS: _Traits("passes"),
-    Outcome.IMPROVEMENT: _Traits("passes"),
-    Outcome.MEETS_TARGET: _Traits("passes", "target"),
+    Outcome.REGRESSION: _Traits(
+        "slower, significantly and by the tolerance at least", "fails", slower=True
+    ),
+    Outcome.BAD_NODE: _Traits(
+        "a node is slower than the others, or failed alone: not the code", "fails", "nodes"
+    ),
+    Outcome.MISSES_TARGET: _Traits(
+        "a figure is on the bad side of its target, whatever the baseline contains",
+        "fails",
+        "target",
+    ),
+    Outcome.INCOMPARABLE: _Traits(
+        "there are only figures of other work or of another machine", "fails", "nothing"
+    ),
+    Outcome.NO_BASELINE: _Traits(
+        "there is nothing to compare with; shown as STORED if this session stored it",
+        "fails",
+        "nothing",
+    ),
+    Outcome.INVALID: _Traits(
+        "the launches were disturbed; the reason states by what", "skips", open=True
+    ),
+    Outcome.SUSPECT: _Traits(
+        "slower, but not beyond doubt: some sessions in a row with this result fail",
+        "warns",
+        slower=True,
+        open=True,
+    ),
+    Outcome.UNDECIDED: _Traits(
+        "this session cannot decide; the reason states what it rules out",
+        "skips",
+        open=True,
+    ),
+    Outcome.PASS: _Traits("a slow-down of twice the tolerance is ruled out", "passes"),
+    Outcome.IMPROVEMENT: _Traits("the case got faster", "passes"),
+    Outcome.MEETS_TARGET: _Traits("a figure is on the good side of its target", "passes", "target"),
 }
 
 
@@ -161,6 +199,23 @@ CauseKind = Literal[
     "machine",
     "unexplained",
 ]
+# The evidence of each. What separates two causes of one term is in `diagnose/causes.py`.
+CAUSES: dict[CauseKind, str] = {
+    "compute": "forward, backward or optimizer grew",
+    "communication": "the collectives alone take longer, too, by at least half of the change",
+    "more communication": "counted: collectives with more bytes, or more of them",
+    "smaller buckets": "counted: the same bytes in more pieces",
+    "other collectives": "counted, and no term shows their time",
+    "lost overlap": "the step pays more for the same collectives, which alone explain less of it",
+    "straggler": "imbalance, and at least half of it is the lag of one rank, in every launch",
+    "slow node": "the same, and all ranks of one node lag",
+    "data": "the wait for the batch grew",
+    "host": "the rank had no core, or ranks are late in turn",
+    "host sync": "the host waits for more values a step, as by `.item()`",
+    "memory": "compute grew, and the GPU's allocator freed its cache in the profiled steps",
+    "machine": "the control slowed down with the same software, or other processes took cores",
+    "unexplained": "no term changed enough, or the later steps that are profiled are not slower",
+}
 
 
 FigureUnit = Literal["s", "count"]
@@ -253,6 +308,18 @@ class DuelOutcome(str, enum.Enum):
     EQUIVALENT = "EQUIVALENT"
     SLOWER = "SLOWER"
     UNDECIDED = "UNDECIDED"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    DuelOutcome.FASTER: "the interval of B ÷ A lies below 1",
+    DuelOutcome.EQUIVALENT: "the interval lies within ± the tolerance",
+    DuelOutcome.SLOWER: "the interval lies above 1",
+    DuelOutcome.UNDECIDED: "neither; the last lines state how many more pairs may decide it",
+}
 
 
 class PairedVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ _USED = pytest.StashKey[bool]()
 # A word of a command that names the suite: an option, or this plugin after -p.
 _NAMES_SUITE = re.compile(r"--ddp[-_]|(-p)?ddp_perf\.plugin$")
 # The keys of an ini file. A default is applied later: whether one is set is what tells.
-_KEYS: dict[str, tuple[Literal["string", "bool"], str]] = {
+INI_KEYS: dict[str, tuple[Literal["string", "bool"], str]] = {
     "ddp_configs": ("string", "directory of suite files (default: bench_configs)"),
     "ddp_baselines": ("string", "directory of baseline files (default: baselines)"),
     "ddp_machine": ("string", "pool of like hosts (see --ddp-machine)"),
@@ -39,7 +39,7 @@ _REMEDY = (
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    for key, (kind, text) in _KEYS.items():
+    for key, (kind, text) in INI_KEYS.items():
         parser.addini(key, text, type=kind, default=None)
     config: pytest.Config = pluginmanager.getplugin("pytestconfig")
     words = [*_written_out(map(str, config.invocation_params.args))]
@@ -68,7 +68,7 @@ def _written_out(words: Iterable[str]) -> Iterator[str]:
 def is_named_by_project(config: pytest.Config) -> bool:
     """Return whether the ini file alone, and so every command in the project, loads the suite."""
     named = any(map(_NAMES_SUITE.match, config.getini("addopts")))
-    return named or any(config.getini(key) is not None for key in _KEYS)
+    return named or any(config.getini(key) is not None for key in INI_KEYS)
 
 
 def _is_used(config: pytest.Config, words: list[str]) -> bool:

@@ -7,7 +7,7 @@ import difflib
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -66,7 +66,7 @@ class Against(msgspec.Struct, frozen=True, kw_only=True):
     touched_only: bool  # leave out the cases that no changed file can touch
 
 
-def add_against_options(group: pytest.OptionGroup) -> None:
+def _add_against(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-against",
         metavar="SIDE",
@@ -121,22 +121,35 @@ def _refused(config: pytest.Config) -> Iterator[str]:
 # The options about machines: what starts ranks, and the file that describes a cluster.
 
 
-def add_cluster_options(group: pytest.OptionGroup) -> None:
+def _add_machines(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-launcher",
         type=parse_launcher,
         metavar="NAME",
-        help=f"what starts the ranks of each launch, instead of the suite's: {', '.join(LAUNCHERS)}"
-        " (default: forkserver, which forks them on this machine); or replay:FILE, which launches"
-        " nothing: the tests get the session of a results file, as if on the machine that it was"
-        " measured on",
+        help=f"what starts the ranks, instead of the suite's: {', '.join(LAUNCHERS)} (default:"
+        " forkserver, on this machine); or replay:FILE, which launches nothing: the tests get the"
+        " session of a results file, as if on its machine",
     )
     group.addoption(
         "--ddp-cluster",
         type=Path,
         metavar="FILE",
-        help="YAML file that describes several nodes, and how ranks are started on them: launcher,"
-        " nnodes, nproc_per_node, hosts, srun_args, pod_template and others (docs/clusters.md)",
+        help="YAML file that describes several nodes, and how ranks are started on them"
+        " (docs/options.md#the-cluster-file)",
+    )
+    group.addoption(
+        "--ddp-machine",
+        type=parse_machine,
+        metavar="NAME",
+        help="name of a pool of like hosts that share a baseline, for jobs of the CPU tier whose"
+        " host changes (without a name, each host has its own baseline)",
+    )
+    group.addoption(
+        "--ddp-expect-devices",
+        type=parse_whole,
+        metavar="N",
+        help="fail unless exactly N CUDA devices are visible; without this option, a case that"
+        " needs a lost GPU is skipped",
     )
 
 
@@ -240,14 +253,13 @@ def add_options(
 
     That project may have a ``--save-baseline`` of its own.
     """
-    group = parser.getgroup("ddp", "performance regression of data-parallel training")
-    _add_selection(group)
-    add_cluster_options(group)
-    add_against_options(group)
-    if used:
-        _add_saving(group)
-    _add_outcome(group)
-    known = [name for option in group.options for name in option.names()]
+    known: list[str] = []
+    for title, adders in OPTION_GROUPS.items():
+        group = parser.getgroup(f"ddp: {title}", f"{_TITLE}: {title}")
+        for add in adders:
+            if used or add is not _add_saving:
+                add(group)
+        known += [name for option in group.options for name in option.names()]
     suggest_options(parser, known, pluginmanager)
 
 
@@ -285,16 +297,65 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         type=parse_assignment,
         default=[],
         metavar="NAME=VALUE",
-        help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated, and each"
-        " value of a name is measured as a case of its own; one that only changes what is logged,"
-        " as NCCL_DEBUG=INFO, makes no other case",
+        help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated: each value"
+        " of a name makes a case of its own, unless it only changes what is logged (NCCL_DEBUG)",
     )
     group.addoption(
         "--ddp-rotate",
         action="store_true",
-        help="of the suites in bench_configs/, measure the core and a seventh of the other cases,"
-        " by the day of the week in UTC; the times of these are reported, and fail nothing (a"
-        " suite without `core:` is of the core as a whole, and so is one that --ddp-config names)",
+        help="measure the core of bench_configs/, and a seventh of the other cases by the day of"
+        " the week in UTC, whose times fail nothing (a suite without `core:`, or that --ddp-config"
+        " names, is of the core as a whole)",
+    )
+    group.addoption(
+        "--ddp-inject",
+        action="append",
+        type=parse_slow_down,
+        default=[],
+        metavar="KIND:ARG",
+        help="slow the ranks on purpose, to test the gate, as in compute:5%%, straggler:1:5ms or"
+        f" memory:64MB; KIND is one of {', '.join(KINDS)}; may be repeated; such a session is never"
+        " stored",
+    )
+
+
+def _add_judging(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--ddp-strict",
+        action="store_true",
+        help="fail a case that cannot run here, or has no baseline (--save-baseline=append begins"
+        " none then), a suite if over a fifth of its cases are undecided, and a work test that has"
+        " nothing to compare with; the exit code separates red (1), undecided (75) and interrupted",
+    )
+    group.addoption(
+        "--ddp-false-alarm-rate",
+        type=parse_rate,
+        default=FALSE_ALARM_RATE,
+        metavar="P",
+        help="probability that a session in which nothing became slower has a REGRESSION (default:"
+        " 0.01)",
+    )
+    group.addoption(
+        "--ddp-budget",
+        type=parse_time,
+        metavar="TIME",
+        help="a case that is undecided, or cannot be stored yet, gets further launches until all of"
+        " them took TIME, as in 90s or 3m (default: 1m; 0: none); one that became slower gets half"
+        " as much to explain why; with --ddp-against: of the whole duel (default: 3m; on GPUs 10m)",
+    )
+    group.addoption(
+        "--ddp-settle",
+        type=parse_time,
+        metavar="TIME",
+        help="launch the code of the stored session beside today's, for TIME at most, until what"
+        " is undecided or slower is settled, and then search for the commit (default: ddp_settle of"
+        " pytest.ini; 0: neither)",
+    )
+    group.addoption(
+        "--ddp-audit",
+        action="store_true",
+        help="end the session with launches of one case that are slowed by a hidden size, or not at"
+        " all, and keep in the history whether the gate found it; no verdict depends on it",
     )
 
 
@@ -312,17 +373,9 @@ def _add_saving(group: pytest.OptionGroup) -> None:
     )
 
 
-def _add_outcome(group: pytest.OptionGroup) -> None:
+def _add_outputs(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"
-    )
-    group.addoption(
-        "--ddp-machine",
-        type=parse_machine,
-        metavar="NAME",
-        help="name of a pool of like hosts that share a baseline, for jobs of the CPU tier that run"
-        " on another host each time (default: ddp_machine of pytest.ini; without a name, each host"
-        " has its own baseline)",
     )
     group.addoption("--ddp-json", type=Path, metavar="FILE", help="write all measurements to FILE")
     group.addoption(
@@ -352,53 +405,6 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " changes and their lines",
     )
     group.addoption(
-        "--ddp-strict",
-        action="store_true",
-        help="fail a case that cannot run here, or has no baseline (--save-baseline=append begins"
-        " none then), and a suite if over a fifth of its cases are undecided; a case that waits for"
-        " its first three sessions does not count; fail a work test that has nothing to compare"
-        " with; exit code 1 is red, 75 is undecided, 130 and 143 are interrupted",
-    )
-    group.addoption(
-        "--ddp-expect-devices",
-        type=parse_whole,
-        metavar="N",
-        help="fail unless exactly N CUDA devices are visible; without this option, a case that"
-        " needs a lost GPU is skipped",
-    )
-    group.addoption(
-        "--ddp-false-alarm-rate",
-        type=parse_rate,
-        default=FALSE_ALARM_RATE,
-        metavar="P",
-        help="probability that a session in which nothing became slower has a REGRESSION (default:"
-        " 0.01)",
-    )
-    group.addoption(
-        "--ddp-budget",
-        type=parse_time,
-        metavar="TIME",
-        help="a case that is undecided, or cannot be stored yet, gets further launches until all of"
-        " them took TIME, as in 90s or 3m (default: 1m; 0: no further launches); one that became"
-        " slower gets half as much for launches that explain why; with --ddp-against, the duel of"
-        " all selected cases takes so long at most (default: 3m; on GPUs 10m)",
-    )
-    group.addoption(
-        "--ddp-settle",
-        type=parse_time,
-        metavar="TIME",
-        help="settle what is undecided and may be slower: launch the code of the stored session"
-        " beside today's until it is decided, for TIME at most, as in 90s or 3m, and then search"
-        " for the commit (default: ddp_settle of pytest.ini; 0: neither)",
-    )
-    group.addoption(
-        "--ddp-audit",
-        action="store_true",
-        help="end the session with launches of one case that are slowed by a hidden size, or not at"
-        " all, and judge them as the session is; the history keeps what was found, and no verdict"
-        " or exit code depends on it",
-    )
-    group.addoption(
         "--ddp-profile",
         nargs="?",
         const=3,
@@ -406,16 +412,15 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="STEPS",
         help="launch each case once more, and trace STEPS of its steps (default: 3)",
     )
-    group.addoption(
-        "--ddp-inject",
-        action="append",
-        type=parse_slow_down,
-        default=[],
-        metavar="KIND:ARG",
-        help="slow the ranks on purpose, to test the gate, as in compute:5%%, straggler:1:5ms or"
-        f" memory:64MB; KIND is one of {', '.join(KINDS)}; may be repeated; such a session is never"
-        " stored",
-    )
+
+
+_TITLE = "performance regression of data-parallel training"  # of the groups of pytest --help
+OPTION_GROUPS: dict[str, tuple[Callable[[pytest.OptionGroup], None], ...]] = {
+    "what is measured": (_add_selection,),
+    "where it runs": (_add_machines,),
+    "how it is judged": (_add_against, _add_judging),
+    "what is stored and written": (_add_saving, _add_outputs),
+}
 
 
 def read_options(config: pytest.Config) -> Options:

@@ -36,6 +36,22 @@ from ddp_perf.work.values import CountedCase
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
 QUALITY = "gl-code-quality-report.json"  # GitLab's name; a directory can have three reports
+# The files of all reports, and what each is for: docs/files.md.
+FILES = {
+    PAGE: "the page: one file, without network",
+    "results.json": "everything that was measured; rewritten after each round",
+    "summary.md": "a pull request",
+    "performance_report.txt": "reading: tables, reasons and advice",
+    "comprehensive_summary.csv": "spreadsheets: every figure, in seconds and bytes",
+    "techniques.csv": "what each technique gains, if the session compared any",
+    "summary_table.tex": "`\\input` in a paper; it needs no package",
+    "SUITE_throughput.png": "slides, as `.svg` too: throughput against ranks",
+    "SUITE_speedup_efficiency.png": "slides, as `.svg` too: speed-up and efficiency",
+    "SUITE_epoch_time_detailed.png": "slides, as `.svg` too: the computed time of an epoch",
+    QUALITY: "GitLab's code quality: the red and undecided cases",
+    "work.html": "counted work as a page; `work.md` for a pull request, `work.json` for programs",
+    "duel.html": "a duel as a page; `duel.md` for a pull request, `duel.json` for programs",
+}
 
 
 def write_report(directory: Path, source: ReportSource) -> Report:

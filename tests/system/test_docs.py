@@ -1,6 +1,13 @@
 """The commands, options and links of README.md and docs/: each of them works as written.
 
-docs/README.md describes the comments that mark a block.
+The line before each `console` block states what happens to its commands. A script in ci/, and a
+`pytest` command that names no file, run on the first page that has the command.
+
+<!-- run -->                  each command must end with exit code 0
+<!-- run: exit 0 or 1 -->     each command must end with one of these exit codes
+<!-- run: same form -->       the last one also prints what the page shows, but for figures
+<!-- not run: needs a GPU --> they are not run, for this reason
+<!-- file: PATH -->           before a block of any language: its text is written to PATH
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 import typer
+import yaml
 
 from ddp_perf.bench.flags import make_parser
 from ddp_perf.cli.app import app
@@ -23,6 +31,7 @@ from ddp_perf.config.yaml_file import read_yaml
 from tests.projects import REPOSITORY
 from tests.reader_project import SHORT, change_suite, make_reader_project, run
 
+DOCS = (REPOSITORY / "docs").resolve()
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md")),
     *sorted((REPOSITORY / "docs").glob("*.md")),
@@ -147,7 +156,9 @@ def test_every_console_block_states_whether_it_is_run(name):
         where = f"{name}:{block.line}"
         assert block.language, f"{where}: name the language: console, text, yaml or python"
         if block.language == "console":
-            assert block.mark in ("run", "not run"), f"{where}: mark the block: docs/README.md"
+            assert block.mark in ("run", "not run"), (
+                f"{where}: mark the block as test_docs.py states"
+            )
             assert block.commands, f"{where}: a console block has commands, which begin with '$ '"
         elif block.language == "text":
             assert "$ " not in re.findall(r"^..", block.text, re.MULTILINE), f"{where}: console?"
@@ -249,18 +260,35 @@ def anchors_of(page):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_link_leads_somewhere(name):
-    page = REPOSITORY / name
+    page = (REPOSITORY / name).resolve()
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
-        linked = (page.parent / path) if path else page
+        linked = (page.parent / path).resolve() if path else page
         assert linked.exists(), f"{name}: {target}"
+        of_site = page.parent != DOCS or linked.is_relative_to(DOCS)
+        assert of_site, f"{name}: {target}: a site has docs/ alone; write the path as code"
         if anchor:
             assert anchor in anchors_of(linked), f"{name}: {target}"
 
 
-def test_the_index_lists_every_page():
-    index = (REPOSITORY / "docs" / "README.md").read_text(encoding="utf-8")
-    pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"}
-    assert not {page for page in pages if f"]({page})" not in index}
+def nav_pages(entries):
+    """Yield the pages below the entries of the site's navigation."""
+    for entry in entries:
+        for below in entry.values():
+            yield from [below] if isinstance(below, str) else nav_pages(below)
+
+
+def test_the_index_and_the_site_list_every_page():
+    pages = sorted(page.name for page in DOCS.glob("*.md"))
+    site = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"))
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+
+    assert sorted(nav_pages(site["nav"])) == pages
+    assert not {page for page in pages if f"]({page})" not in index} - {"README.md"}
+
+
+def test_all_pages_have_at_most_30_000_words():
+    pages = [REPOSITORY / "README.md", *DOCS.glob("*.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 30_000

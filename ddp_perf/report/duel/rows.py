@@ -35,9 +35,17 @@ from ddp_perf.work.values import WorkChange
 
 
 SCHEMA_VERSION = 1
-BROKEN = "BROKEN"  # the case works on side A, and fails on side B
-UNTOUCHED = "UNTOUCHED"  # no changed file can touch a case
-FAILED = "FAILED"  # it fails on side A too, or there alone
+BROKEN = "BROKEN"
+FAILED = "FAILED"
+NOT_COMPARED = "NOT COMPARED"
+UNTOUCHED = "UNTOUCHED"
+# The words where there is no verdict on pairs.
+NO_VERDICT = {
+    BROKEN: "the case works on side A, and fails on side B",
+    FAILED: "the case fails on side A",
+    NOT_COMPARED: "a side lacks the case, or it cannot run here",
+    UNTOUCHED: "no changed file can touch a case",
+}
 _STATUS = {
     DuelOutcome.SLOWER: Status.RED,
     DuelOutcome.UNDECIDED: Status.UNDECIDED,
@@ -154,7 +162,7 @@ def duel_report(duel: Duel) -> DuelReport:
     rows = tuple(_row(case, by_id.get(case.cases.b.single or "")) for case in duel.cases)
     counts = dict(Counter(row.verdict for row in rows).most_common())
     if duel.missing:
-        counts["NOT COMPARED"] = len(duel.missing)
+        counts[NOT_COMPARED] = len(duel.missing)
     status = Status.RED if duel.broken else _STATUS[duel.outcome]
     return DuelReport(
         status=status,

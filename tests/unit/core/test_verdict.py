@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.verdict import Outcome
+from typing import get_args
+
+from ddp_perf.core.verdict import CAUSES, CauseKind, DuelOutcome, Outcome
 
 TRAITS = (
     "is_good",
@@ -36,3 +38,8 @@ def test_the_worst_comes_first_and_each_has_its_traits():
     }
 
     assert list(found.items()) == list(TABLE.items())
+
+
+def test_every_outcome_and_cause_has_a_meaning():
+    assert all(one.meaning for one in [*Outcome, *DuelOutcome])
+    assert [*CAUSES] == [*get_args(CauseKind)]
