@@ -25,8 +25,8 @@ def site(
     \b
     Exit code:
       0  written, whatever the sessions contain
-      3  a page cannot be written
-      4  usage: an argument, or a history that cannot be read or has no session
+      4  usage: an argument, a history that cannot be read or has no session, or a page that cannot
+         be written
     """
     # Imported here: SQLAlchemy and charts take half a second, which other commands do not need.
     from ddp_perf.history.store import HistoryStore
