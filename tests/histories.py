@@ -25,6 +25,13 @@ from tests.builders import make_cases, make_environment
 MACHINES = ("cpu-epyc-2c-a", "cpu-xeon-4c-b")
 FIRST = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
 JOB = "https://github.com/we/train/actions/runs/{}"
+_LEVELS = {
+    "step_time": 0.01,
+    "tail": 1.02,
+    "efficiency": 1.3,
+    "cpu_time": 0.009,
+    "peak_memory": 3.1e8,
+}
 # The share of the sessions in which each of the first cases is slow, by 12 %, and how it ended.
 SLOW = {0: (0.8, 1.0, ""), 1: (0.7, 1.0, "acknowledged"), 2: (0.3, 0.5, ""), 3: (0.4, 1.0, "kept")}
 
@@ -76,8 +83,9 @@ def _case(number: int, when: float, noise: np.ndarray, place: int) -> CaseRecord
     begin, end, kind = SLOW.get(number, (2.0, 2.0, ""))
     slow = begin <= when < end
     figures = []
-    for metric, wobble in zip(METRICS[:5], noise, strict=False):
-        level = 0.01 * (1 + number) * (1 + 0.3 * place)
+    for metric, wobble in zip(METRICS[: len(_LEVELS)], noise, strict=False):
+        level = _LEVELS[metric.name] * (1 + number) ** (metric.unit != "ratio")
+        level *= 1 + 0.3 * place * (metric.unit == "s")
         value = level * (1.12 if slow and metric.name == "step_time" else 1.0) * (1 + wobble)
         red = slow and metric.name == "step_time" and not (kind == "kept" and when > begin + 0.2)
         figures.append(
@@ -108,7 +116,7 @@ def _verdict(ratio: float, *, red: bool, kind: str) -> RecordedVerdict:
     settled = Settled(reference=FIRST.isoformat(), label="2026-01-01 (abcdef)", pairs=12)
     return RecordedVerdict(
         outcome=Outcome.REGRESSION if red else Outcome.PASS,
-        reason="slower than the stored sessions" if red else "within the tolerance",
+        reason="slower than the stored sessions by more than 4 %" if red else "within 4 % of the level",
         ratio=float(ratio),
         interval=(float(ratio) - 0.02, float(ratio) + 0.02),
         acknowledged="the new loss is worth it" if red and kind == "acknowledged" else None,
