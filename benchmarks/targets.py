@@ -1,6 +1,6 @@
 """Measure how often an absolute target is called met, missed or undecided.
 
-``python benchmarks/targets.py [--trials N] [--seed N]`` prints the table of docs/targets.md.
+``python benchmarks/targets.py [--trials N] [--seed N]`` prints how often.
 """
 
 from __future__ import annotations

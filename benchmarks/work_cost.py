@@ -4,7 +4,7 @@
 
 Each row of the baselines' published tables that has a workload of a shipped suite, on a GPU whose
 peaks are known, is counted at its own batch, precision and number of ranks, on this machine's CPU.
-Modelled ÷ published is printed; nothing is fitted, so every row is held out. docs/work.md has it.
+Modelled ÷ published is printed; nothing is fitted, so every row is held out.
 """
 
 from __future__ import annotations

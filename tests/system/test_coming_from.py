@@ -1,4 +1,7 @@
-"""Each row of docs/coming-from.md: its commands run, or collect tests; or a test shows it."""
+"""Each row of documents.md: its commands run, or collect tests; or a test shows it.
+
+docs/coming-from.md has what most readers need of it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run
 
 PAGE = REPOSITORY / "docs" / "coming-from.md"
+CLAIMS = Path(__file__).with_name("documents.md")
 PROGRAMS = r"pytest|ddp-perf|\./ci/\w+|torchrun|python -m [\w.]+"
 COMMAND = re.compile(rf"`((?:CUDA_VISIBLE_DEVICES=\S+ )?(?:{PROGRAMS})(?: [^`]*)?)`")
 EXIT_CODES = {
@@ -29,7 +33,7 @@ EXIT_CODES = {
 
 
 class Row(NamedTuple):
-    """A row of the page: what the document has, what does it here, and what shows that."""
+    """A claim of a document: what it has, what does it here, and what shows that."""
 
     there: str
     here: str
@@ -45,13 +49,13 @@ class Row(NamedTuple):
         return int(found[1]) if found else None
 
 
-def rows_of(page: Path) -> list[Row]:
-    lines = page.read_text(encoding="utf-8").splitlines()
+def rows_of(file: Path) -> list[Row]:
+    lines = file.read_text(encoding="utf-8").splitlines()
     cells = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines if line.startswith("| ")]
     return [Row(*row) for row in cells if len(row) == 3 and row[2] != "shown by"]
 
 
-ROWS = rows_of(PAGE)
+ROWS = rows_of(CLAIMS)
 RUN = [row for row in ROWS if row.shown_by == "run"]
 COLLECTED = [row for row in ROWS if row.gpus is not None]
 TESTED = [row for row in ROWS if row not in RUN and row not in COLLECTED]
@@ -78,10 +82,19 @@ def output_of(project):
     return of
 
 
-def test_the_page_has_rows_of_each_kind():
+def test_there_are_rows_of_each_kind():
     assert len(RUN) > 20
     assert len(COLLECTED) > 10
     assert len(TESTED) > 20
+
+
+def test_every_command_of_the_page_is_one_of_a_row():
+    cells = re.findall(r"^\| .* \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    commands = COMMAND.findall(" ".join(cells))
+    known = " ".join(row.here for row in ROWS)
+
+    assert len(commands) > 20
+    assert not [command for command in commands if command not in known]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +16,7 @@ PROGRAMS = {
     "ddp-perf": [sys.executable, "-c", "from ddp_perf.cli.app import app; app()"],
     "pytest": [sys.executable, "-m", "pytest"],
 }
+WORKFLOW = REPOSITORY / "ci" / "templates" / "own_project" / "training-speed.yml"
 # The structure of a step is the same, whatever else runs on the machine.
 SMALL = "-k structure --ddp-launches 2 --ddp-steps 12 --ddp-budget 0"
 
@@ -75,29 +75,22 @@ def test_a_bare_pytest_runs_the_users_own_tests_and_measures_nothing(run):
     assert everything.count("perf_workload.build-ddp-fp32-ws2-b256]") == 7
 
 
-def workflows():
-    """Return the workflows of the page on a user's own project, by file name."""
-    text = (REPOSITORY / "docs" / "own-workload.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml\n# \.github/workflows/(\S+)\n(.*?)^```", text, re.M | re.S)
-    return {name: yaml.safe_load(block) for name, block in blocks}
-
-
-def pytest_command(workflow):
+def pytest_command(stated):
     """Return the one command of a workflow that runs pytest."""
-    (job,) = workflow["jobs"].values()
+    (job,) = stated["jobs"].values()
     runs = [step["run"] for step in job["steps"] if "run" in step]
     (command,) = [text for text in runs if text.startswith("pytest ")]
     return command
 
 
 @pytest.mark.slow
-def test_the_workflows_of_the_page_store_a_session_and_check_a_pull_request(run, tmp_path):
-    found = workflows()
-    check = pytest_command(found["training-work.yml"])
-    nightly = pytest_command(found["training-speed.yml"])
+def test_the_counts_and_the_workflow_of_a_project_store_and_check(run, tmp_path):
+    speed = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    check = "pytest -m work --ddp-strict"
+    nightly = pytest_command(speed)
     (copy,) = [
         step["run"].partition("#")[0]
-        for step in found["training-speed.yml"]["jobs"]["gate"]["steps"]
+        for step in speed["jobs"]["gate"]["steps"]
         if "cp " in step.get("run", "")
     ]
     run("ddp-perf init")
