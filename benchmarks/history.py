@@ -15,8 +15,14 @@ import numpy as np
 
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.history.records import (
+    CaseRecord,
+    RecordedFigure,
+    RecordedVerdict,
+    SessionInfo,
+    SessionRecord,
+)
 from ddp_perf.history.store import TOGETHER, HistoryStore, chunks_of
 from ddp_perf.history.trend import find_trend
 
@@ -83,7 +89,9 @@ def sessions() -> Iterator[SessionRecord]:
 
 
 def _case(number: int, launches: list[float]) -> CaseRecord:
-    verdict = Verdict(outcome=Outcome.PASS, reason=REASON, ratio=1.003, interval=(0.992, 1.014))
+    verdict = RecordedVerdict(
+        outcome=Outcome.PASS, reason=REASON, ratio=1.003, interval=(0.992, 1.014)
+    )
     figure = RecordedFigure(
         metric=STEP_TIME.name,
         value=statistics.median(launches),
