@@ -27,7 +27,7 @@ from ddp_perf.cli.try_script import ScriptCommand, try_script
 
 app = typer.Typer(
     cls=CommandGroup,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -114,7 +114,7 @@ class CommandGroup(typer.core.TyperGroup):
 
         With `no_args_is_help` the help would be the message of an error, which is one line here.
         """
-        if not args:
+        if not args and not ctx.resilient_parsing:  # as while a shell completes
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)

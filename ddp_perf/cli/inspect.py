@@ -12,6 +12,7 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import AsJson, print_result
 from ddp_perf.errors import BaselineError, ExitCode, LaunchError
+from ddp_perf.launch.interpreter import install_command, missing_here
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.report.commands.baseline import Audit, audit_lines
@@ -86,6 +87,9 @@ def _launch_spoiler(error: LaunchError) -> Spoiler:
     obstacle = launch_obstacle()
     if obstacle is not None:
         return Spoiler(what=obstacle, remedy=LAUNCH_REMEDY)
+    if missing := missing_here():
+        what = f"this Python lacks what ranks need: {', '.join(missing)}"
+        return Spoiler(what=what, remedy=install_command(missing))
     return Spoiler(what=str(error), remedy="check that torch can be imported")
 
 

@@ -38,7 +38,7 @@ STORED = "STORED"  # by this session, so the verdict on what was stored before i
 MODELLED = (
     "Costs are modelled, not measured: bytes ÷ memory bandwidth or FLOPs ÷ peak, launches, host"
     " reads, and the α-β model for collectives; without overlap, caches and fused kernels."
-    " Published steps took 0.7 to 2.6 times as long as modelled ones (docs/work.md)."
+    " Published steps took 0.7 to 2.6 times as long as modelled ones."
 )
 
 

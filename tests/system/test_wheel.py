@@ -1,4 +1,4 @@
-"""The wheel that an installation gets: every file that the code reads, the licence, and no more."""
+"""What an installation gets: every file that the code reads, the licence, and no more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.parser import Parser
 from importlib import metadata
@@ -25,18 +26,36 @@ PROJECT = ("pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel, built without a network from a copy: a build writes beside its sources."""
-    root = tmp_path_factory.mktemp("project")
+def built(tmp_path_factory):
+    """The directory of the sdist and of the wheel that is made of it, without a network."""
+    root = tmp_path_factory.mktemp("project")  # a build writes beside its sources
     for name in PROJECT:
         shutil.copy(REPOSITORY / name, root / name)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "ddp_perf", root / "ddp_perf", ignore=ignored)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--no-build-isolation", f"--wheel-dir={root}", str(root)], check=True)
-    (path,) = root.glob("*.whl")
+    build = [sys.executable, "-m", "build", "--no-isolation", str(root)]
+    done = subprocess.run(build, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("*.whl")
     with zipfile.ZipFile(path) as opened:
         yield opened
+
+
+def test_the_sdist_has_the_package_and_what_its_build_reads(built, wheel):
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as opened:
+        packed = {name.partition("/")[2] for name in opened.getnames() if "." in name}
+    package = {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+    written = {"PKG-INFO", "setup.cfg"}
+    found = {name for name in packed if not name.startswith("ddp_perf.egg-info")} - {""}
+    assert {name for name in found if "." in name or name == "LICENSE"} >= {*package, *PROJECT}
+    assert path.stat().st_size < LARGEST_SDIST
 
 
 def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):

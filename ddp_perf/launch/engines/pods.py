@@ -28,7 +28,8 @@ def read_pod_template(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "PodTemplate":
         raise ConfigError(
-            f"{path}: its kind is not PodTemplate; docs/clusters.md describes the file"
+            f"{path}: its kind is not PodTemplate (apiVersion: v1, kind: PodTemplate, and template:"
+            f" with a pod whose container {CONTAINER!r} runs the ranks)"
         )
     try:
         containers = manifest["template"]["spec"]["containers"]

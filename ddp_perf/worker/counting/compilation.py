@@ -70,7 +70,9 @@ def _line(file: str, number: int, name: str) -> SourceLine | None:
     fitting = [
         code
         for code in _functions(file)
-        if code.co_name == name and any(line == number for *_, line in code.co_lines())
+        if code.co_name == name
+        # Python 3.10 has no instruction on a function's first line.
+        and (number == code.co_firstlineno or any(line == number for *_, line in code.co_lines()))
     ]
     return SourceLine(fitting[-1], number) if fitting else None
 

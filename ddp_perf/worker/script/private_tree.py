@@ -86,9 +86,10 @@ class PrivateTree:
             stack.callback(os.chdir, os.getcwd())
             os.chdir(self._work)
             stack.enter_context(patched(os, "chdir", self._change_folder))
-            stack.enter_context(patched(os.path, "realpath", self._resolve))
+            for resolver in _holders("realpath", os.path):
+                stack.enter_context(patched(resolver, "realpath", self._resolve))
             stack.enter_context(patched(os.path, "islink", self._is_link))
-            for lister in _listers():
+            for lister in _holders("scandir", os):
                 stack.enter_context(patched(lister, "scandir", self._list))
             self._is_entered = True
             stack.callback(setattr, self, "_is_entered", False)
@@ -356,10 +357,10 @@ class _Listing:
         self._entries = iter([])
 
 
-def _listers() -> list[Any]:
-    """Return what has ``scandir``: pathlib of Python 3.10 and glob of 3.13 keep their own."""
+def _holders(function: str, module: Any) -> list[Any]:
+    """Return what has the function: pathlib of Python 3.10 and glob of 3.13 keep their own."""
     own = (getattr(pathlib, "_normal_accessor", None), getattr(glob, "_StringGlobber", None))
-    return [os, *(one for one in own if hasattr(one, "scandir"))]
+    return [module, *(one for one in own if hasattr(one, function))]
 
 
 def _exchange(one: str, other: str) -> bool:

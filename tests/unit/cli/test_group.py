@@ -36,6 +36,24 @@ def test_without_a_command_the_help_is_shown(words):
     assert done.stderr == CliRunner().invoke(app, [*words, "--help"]).stdout
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ddp-perf bis", "bisect"),
+        ("ddp-perf baseline li", "list"),
+        ("ddp-perf duel --bud", "--budget"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed, offered):
+    environment = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+
+    done = CliRunner().invoke(
+        app, [], prog_name="ddp-perf", env={**environment, "_DDP_PERF_COMPLETE": "complete_bash"}
+    )
+
+    assert (done.exit_code, done.stdout.split()) == (0, [offered])
+
+
 def test_the_help_has_panels_with_the_most_used_commands_first_and_nothing_cut_off():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     panels = shown.partition("Most used:\n")[2].split("\n\n")

@@ -26,6 +26,11 @@ def mean(module, batch):
 """
 
 
+def code_name(qualified):
+    """Return the name of a function as its code has it: in Python 3.10 the last part only."""
+    return qualified if sys.version_info >= (3, 11) else qualified.rpartition(".")[2]
+
+
 def write_workload(directory, source):
     """Write the module ``their_model`` after the usual imports, and let it be imported anew."""
     (directory / "their_model.py").write_text(HEAD + textwrap.dedent(source), encoding="utf-8")

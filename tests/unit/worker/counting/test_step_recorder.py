@@ -15,6 +15,7 @@ import ddp_perf
 from ddp_perf.core.work import HOST_READS, StepWork
 from ddp_perf.worker.counting.dry import init_lone_group
 from tests.unit.worker.counting.recorded_steps import (
+    code_name,
     record,
     record_all,
     total,
@@ -194,7 +195,7 @@ def test_calls_of_generators_and_lambdas_are_counted_but_no_list_comprehensions(
         "batches": 1,
         "<lambda>": 4,
         "loss": 1,
-        "loss.<locals>.<genexpr>": 4 + 1,
+        code_name("loss.<locals>.<genexpr>"): 4 + 1,
     }
 
 
