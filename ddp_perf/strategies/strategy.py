@@ -26,7 +26,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError
 from ddp_perf.strategies.communication_hooks import build_hook
-from ddp_perf.torch_compat import broadcast_buffers_argument
+from ddp_perf.torch_compat import broadcast_buffers_argument, shards_on_cpu
 
 # The interface of a strategy to the training iteration, and the strategy ``none``.
 
@@ -184,6 +184,8 @@ class Fsdp(Strategy):
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
         assert case.training.fsdp is not None  # the strategy is fsdp
+        if device.type == "cpu" and not shards_on_cpu():
+            raise ConfigError(f"fsdp on a CPU needs torch 2.7 or later, not {torch.__version__}")
         dtype = compute_dtype(case.precision)
         reduce_dtype = None if dtype is None else torch.float32
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)

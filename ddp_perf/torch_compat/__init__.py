@@ -81,6 +81,11 @@ def infers_on_fake_tensors() -> bool:
     return torch._C._get_dispatch_mode(key) is not None
 
 
+def shards_on_cpu() -> bool:
+    """Return whether FSDP2 trains on a CPU. That of 2.6 needs a GPU."""
+    return hasattr(torch.cpu.Stream, "record_event")
+
+
 def has_smaller_groups() -> bool:
     """Return whether this process is in a process group of some of the ranks only."""
     groups: Any = dist.distributed_c10d._world.pg_group_ranks

@@ -14,6 +14,7 @@ from ddp_perf.system.capacity import find_capacity
 from tests.builders import make_request
 from tests.correctness import training
 from tests.correctness.training import STEPS, Trained, make_training_case, train
+from tests.torch_versions import skip_if_shards_need_a_gpu
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # The fields of a test that are arguments of the recorded workload. The others are the suite's.
@@ -34,6 +35,8 @@ def case_of(tier) -> Callable[..., Case]:
         case = make_training_case(workload, world_size, model, tier=tier, **suite)
         if tier == "gpu" and (obstacle := capacity.obstacle(case)):
             pytest.skip(obstacle)  # four ranks may share two cores, since nothing is timed here
+        if tier == "cpu":
+            skip_if_shards_need_a_gpu(case)
         return case
 
     return make

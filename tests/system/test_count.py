@@ -12,6 +12,7 @@ import pytest
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.work import CountRequest, StepWork
 from tests.builders import make_request
+from tests.torch_versions import skip_if_shards_need_a_gpu
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # The embedding is above the size to which a dry run computes.
@@ -39,6 +40,7 @@ def make_counted(*, ranks=2, ranks_per_node=None, **suite):
 
 def count(launcher, case, **request):
     """Return the counted step."""
+    skip_if_shards_need_a_gpu(case)
     work = launcher.count(CountRequest(case=case, import_paths=(str(WORKLOADS),), **request))
     assert isinstance(work, StepWork), f"{work}\n{work.traceback}\n{work.output}"
     return work

@@ -16,6 +16,7 @@ from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.system.host.processes import state_of
+from tests.torch_versions import needs_cpu_shards
 
 # Two ranks train a model that averages its gradients by DDP; the rest is the test's.
 BEGINNING = """
@@ -205,6 +206,7 @@ def test_steps_of_every_kind_are_told_apart(launch):
     assert ranks[0].digest == ranks[1].digest
 
 
+@needs_cpu_shards
 def test_a_sharded_model_is_found_and_a_method_may_end_the_steps(launch):
     ranks = measured(
         launch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from tests.builders import make_cases, make_measurement, make_result
 from tests.projects import REPOSITORY
 
 RUN = "import sys; sys.executable = sys.argv.pop(1); from ddp_perf.cli.app import app; app()"
+LARGEST_SDIST = 2 << 20  # the package alone, without tests, pages and stored sessions
 PROJECT = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -39,6 +41,14 @@ def built(tmp_path_factory):
     return root / "dist"
 
 
+def install_wheel(built, where):
+    """Install the wheel alone, without a network."""
+    (path,) = built.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    install = ["install", "--quiet", "--no-deps", "--no-index", where, str(path)]
+    subprocess.run([*pip, *install], check=True)
+
+
 @pytest.fixture(scope="module")
 def wheel(built):
     (path,) = built.glob("*.whl")
@@ -49,12 +59,12 @@ def wheel(built):
 def test_the_sdist_has_the_package_and_what_its_build_reads(built, wheel):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as opened:
-        packed = {name.partition("/")[2] for name in opened.getnames() if "." in name}
+        files = {one.name.partition("/")[2] for one in opened if one.isfile()}
     package = {name for name in wheel.namelist() if ".dist-info/" not in name}
 
     written = {"PKG-INFO", "setup.cfg"}
-    found = {name for name in packed if not name.startswith("ddp_perf.egg-info")} - {""}
-    assert {name for name in found if "." in name or name == "LICENSE"} >= {*package, *PROJECT}
+    found = {name for name in files if not name.startswith("ddp_perf.egg-info/")}
+    assert found == {*package, *PROJECT, *written}
     assert path.stat().st_size < LARGEST_SDIST
 
 
@@ -104,12 +114,11 @@ def required():
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    """``command("compare", …)`` runs ddp-perf where only its dependencies are installed."""
+def command(built, tmp_path_factory):
+    """``command("compare", …)`` runs the wheel's ddp-perf, with its dependencies and no more."""
     root = tmp_path_factory.mktemp("reader")
     site = root / "site"
-    site.mkdir()
-    (site / "ddp_perf").symlink_to(REPOSITORY / "ddp_perf")
+    install_wheel(built, f"--target={site}")
     for distribution in required():
         for top in {path.parts[0] for path in distribution.files} - {".."}:
             (site / top).exists() or (site / top).symlink_to(distribution.locate_file(top))
@@ -142,9 +151,18 @@ def test_results_are_read_without_torch_and_pytest(command):
         (("report", "a.json"), 0),
         (("history", "import", "a.json", *history), 0),
         (("history", *history), 0),
+        (("init",), 0),
     ):
         done = command(*arguments)
         assert (done.returncode, done.stderr) == (code, ""), arguments
+
+
+def test_doctor_needs_no_torch_and_states_that_it_is_missing(command):
+    done = command("doctor", "--json")
+
+    assert (done.returncode, done.stderr) == (ExitCode.RED, "")
+    missing = [one for one in json.loads(done.stdout)["spoilers"] if "torch>=2.6" in one["what"]]
+    assert [one["remedy"].endswith("-m pip install 'torch>=2.6'") for one in missing] == [True]
 
 
 @pytest.mark.slow

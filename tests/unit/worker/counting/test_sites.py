@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 import torch.distributed as dist
 
 import ddp_perf
 from ddp_perf.worker.counting.dry import init_lone_group
 from ddp_perf.worker.counting.sites import SiteNames, SourceLine, Spot
 from ddp_perf.worker.steps.trainer import Trainer
+from tests.torch_versions import needs_cpu_shards
 from tests.unit.worker.counting.recorded_steps import (
     code_name,
     lines,
@@ -179,12 +179,7 @@ def group():
     dist.destroy_process_group()
 
 
-needs_fsdp = pytest.mark.skipif(
-    not hasattr(torch.cpu.Stream, "record_event"), reason="FSDP2 of this torch needs a GPU"
-)
-
-
-@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=needs_fsdp)])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=needs_cpu_shards)])
 def test_a_strategy_keeps_the_lines_of_the_backward(directory, group, strategy):
     work = record(directory, world_sizes=[2], strategy=strategy)
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import ddp_perf
 from ddp_perf.core.work import HOST_READS, StepWork
 from ddp_perf.worker.counting.dry import init_lone_group
+from tests.torch_versions import needs_cpu_shards
 from tests.unit.worker.counting.recorded_steps import (
     code_name,
     record,
@@ -289,9 +290,7 @@ def test_collectives_have_the_work_that_can_overlap_with_them(directory, group):
     assert [one.bytes for one in work.structure.collectives] == [SECOND, FIRST]
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.cpu.Stream, "record_event"), reason="FSDP2 of this torch needs a GPU"
-)
+@needs_cpu_shards
 def test_shards_that_fsdp_gathers_and_frees_are_no_kept_memory(directory, group):
     write_workload(directory, TWO_LAYERS)
 
