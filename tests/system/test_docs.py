@@ -33,7 +33,7 @@ from tests.reader_project import SHORT, change_suite, make_reader_project, run
 
 DOCS = (REPOSITORY / "docs").resolve()
 PAGES = [
-    *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md")),
+    *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
