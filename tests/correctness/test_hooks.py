@@ -21,6 +21,7 @@ from tests.correctness.training import (
 )
 from tests.correctness.workloads.models import build_model
 from tests.correctness.workloads.tug_of_war import GOAL, LEARNING_RATE, PULL
+from tests.torch_versions import needs_records_over_gloo
 
 MANY = {"bucket_cap_mb": 0.001}  # buckets of many sizes, also odd ones
 EXACT = [
@@ -190,6 +191,7 @@ def test_a_hierarchical_hook_in_half_precision_sends_half_the_bytes(trained):
     assert half.collectives == [(kind, "float16", size // 2) for kind, _, size in full.collectives]
 
 
+@needs_records_over_gloo
 @pytest.mark.parametrize(
     ("wire", "dtype", "size"),
     [(None, "float32", 4), ("fp16", "float16", 2), ("bf16", "bfloat16", 2)],

@@ -19,6 +19,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
+from tests.torch_versions import needs_records_over_gloo
 
 
 def _children(pid):
@@ -229,7 +230,7 @@ def test_a_private_function_that_this_torch_lacks_costs_its_facts_alone(launcher
     assert "_get_ddp_logging_data" in rank.missing["structure"]
 
 
-@pytest.mark.skipif(torch.__version__ < "2.7", reason="this torch records none over gloo")
+@needs_records_over_gloo
 def test_ranks_that_hang_report_their_last_collectives(launcher, request_of, tmp_path):
     request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
     request = msgspec.structs.replace(request, records=str(tmp_path / "hangs"))

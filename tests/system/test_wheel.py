@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import tarfile
 import zipfile
 from email.parser import Parser
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -22,7 +25,8 @@ from ddp_perf.session.result import write_results
 from tests.builders import make_cases, make_measurement, make_result
 from tests.projects import REPOSITORY
 
-RUN = "import sys; sys.executable = sys.argv.pop(1); from ddp_perf.cli.app import app; app()"
+# The structure of a step is the same, whatever else runs on the machine.
+SMALL = ("-k", "structure", "--ddp-launches=2", "--ddp-steps=12", "--ddp-budget=0")
 LARGEST_SDIST = 2 << 20  # the package alone, without tests, pages and stored sessions
 PROJECT = ("pyproject.toml", "README.md", "LICENSE")
 
@@ -39,14 +43,6 @@ def built(tmp_path_factory):
     done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return root / "dist"
-
-
-def install_wheel(built, where):
-    """Install the wheel alone, without a network."""
-    (path,) = built.glob("*.whl")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    install = ["install", "--quiet", "--no-deps", "--no-index", where, str(path)]
-    subprocess.run([*pip, *install], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +94,11 @@ def test_the_metadata_state_licence_python_and_plugin(wheel):
 # ---- what it needs ----
 
 
-def required():
+def required(*more):
     """Return the distributions that the package requires without its extras, and that they do."""
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    waiting, found = re.findall(r'"(.*?)"', listed), {}
+    waiting, found = [*more, *re.findall(r'"(.*?)"', listed)], {}
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
@@ -113,35 +109,44 @@ def required():
     return found.values()
 
 
-@pytest.fixture(scope="module")
-def command(built, tmp_path_factory):
-    """``command("compare", …)`` runs the wheel's ddp-perf, with its dependencies and no more."""
-    root = tmp_path_factory.mktemp("reader")
-    site = root / "site"
-    install_wheel(built, f"--target={site}")
-    for distribution in required():
+def make_environment(root, built, *more):
+    """Make a virtual environment with the wheel and what it requires; return how to run there."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "venv"], check=True)
+    (site,) = (root / "venv").glob("lib/python*/site-packages")
+    for distribution in required(*more):
         for top in {path.parts[0] for path in distribution.files} - {".."}:
             (site / top).exists() or (site / top).symlink_to(distribution.locate_file(top))
+    (path,) = built.glob("*.whl")
+    programs = root / "venv" / "bin"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    install = [f"--python={programs / 'python'}", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, *install, str(path)], check=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
+    variables = {**clean, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(program, *arguments):
+        return subprocess.run(
+            [programs / program, *arguments],
+            cwd=root,
+            env=variables,
+            capture_output=True,
+            encoding="utf-8",
+        )
+
+    return site, run
+
+
+@pytest.fixture(scope="module")
+def command(built, tmp_path_factory):
+    """``command("compare", …)`` runs ddp-perf where only the wheel and what it requires are."""
+    root = tmp_path_factory.mktemp("reader")
+    _, run = make_environment(root, built)
     cases = make_cases(world_sizes=[1, 2, 4])
     for name, step_s in (("a.json", 0.010), ("b.json", 0.020)):
         measurements = [make_measurement(case, [step_s, 1.01 * step_s]) for case in cases]
         write_results(root / name, [make_result(measurements)], complete=True)
     (root / "train.py").touch()
-    interpreter = root / "python"
-    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} -S -B "$@"\n', encoding="utf-8")
-    interpreter.chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-
-    def run(*arguments):
-        return subprocess.run(
-            [interpreter, "-c", RUN, interpreter, *arguments],
-            cwd=root,
-            env={**environment, "PYTHONPATH": str(site), "PYTHONUTF8": "1"},
-            capture_output=True,
-            encoding="utf-8",
-        )
-
-    return run
+    return functools.partial(run, "ddp-perf")
 
 
 def test_results_are_read_without_torch_and_pytest(command):
@@ -172,3 +177,20 @@ def test_what_launches_says_in_one_line_what_it_lacks(command):
     assert done.returncode == ExitCode.USAGE
     (line,) = [line for line in done.stderr.splitlines() if "lacks" in line]
     assert line.endswith("python -m pip install 'torch>=2.6'")
+
+
+@pytest.mark.slow
+def test_with_pytest_and_torch_the_wheel_writes_a_project_gates_it_and_runs_a_duel(built, tmp_path):
+    site, run = make_environment(tmp_path, built, "pytest")
+    torch = Path(importlib.util.find_spec("torch").origin).parents[1]
+    (site / "torch-of-this-machine.pth").write_text(f"{torch}\n", encoding="utf-8")
+    gate = ("python", "-m", "pytest", "-m", "perf and cpu", *SMALL)
+
+    assert run("ddp-perf", "init").returncode == 0
+    first, second = run(*gate, "--save-baseline"), run(*gate)
+    sides = ("env:OMP_NUM_THREADS=1", "env:OMP_NUM_THREADS=2")
+    duel = run("ddp-perf", "duel", *sides, "--budget=20s", "--json")
+
+    assert " 2 skipped" in first.stdout, first.stdout  # stored just now
+    assert " 2 passed" in second.stdout, second.stdout
+    assert json.loads(duel.stdout)["rows"], duel.stderr

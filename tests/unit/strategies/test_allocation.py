@@ -13,6 +13,7 @@ from ddp_perf.errors import ConfigError
 from ddp_perf.strategies.strategy import Parts, apply_strategy
 from ddp_perf.worker.counting.dry import DryRun, init_lone_group
 from tests.builders import make_cases
+from tests.torch_versions import needs_cpu_shards
 
 CPU = torch.device("cpu")
 
@@ -62,11 +63,12 @@ def whole():
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("strategy", ["none", "ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["none", "ddp", pytest.param("fsdp", marks=needs_cpu_shards)])
 def test_one_rank_has_the_values_of_the_whole_model(whole, strategy):
     torch.testing.assert_close(applied(strategy=strategy), whole, rtol=0, atol=0)
 
 
+@needs_cpu_shards
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("options", [{}, {"wrap": "model"}, {"cpu_offload": True}], ids=str)
 def test_the_shards_of_all_ranks_are_the_whole_model(whole, ranks, options):
@@ -77,6 +79,7 @@ def test_the_shards_of_all_ranks_are_the_whole_model(whole, ranks, options):
     assert len(shards[-1]["2.weight"]) == 0  # one row, which the first rank has
 
 
+@needs_cpu_shards
 def test_each_node_shards_a_copy(whole):
     """The last of two ranks of the last of two nodes has the last half of the rows."""
     last = applied(3, ranks=4, nodes=2, fsdp={"replicate": "nodes"})

@@ -29,7 +29,7 @@ def test_a_template_may_leave_the_namespace_to_kubectl():
         ("a: [", "no YAML"),
         (
             "kind: Pod",
-            "kind is not PodTemplate; docs/clusters.md describes",
+            "kind is not PodTemplate (apiVersion: v1,",
         ),
         ("kind: PodTemplate", "template.spec.containers is not a list of containers"),
         (
