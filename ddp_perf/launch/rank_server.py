@@ -147,7 +147,8 @@ class RankServer:
         printed, last = self.output_tail(), self._last_lines()
         why = self._end() + self._hint() + (f": {last}" if last else ", no output")
         frames, remedy = re.findall(r'File "(.+)", line \d+, in (.+)', printed), ""
-        if re.search(r"No module named '?ddp_perf|ddp_perf\.launch\.server", printed):
+        # From Python 3.13 on a traceback also shows the command of `python -c`, which names it.
+        if re.search(r"No module named '?ddp_perf|specification for '?ddp_perf", printed):
             remedy = self._transport.remedy
         elif frames and frames[-1][0].endswith("/launch/server.py") and "<module>" in frames[-1]:
             # Its own last frame: a version that takes other arguments.

@@ -26,7 +26,7 @@ from ddp_perf.launch.protocol import (
 )
 
 MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
-DIGEST = "40dba4e4ca5d665c"
+DIGEST = "25860727afb42989"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 
@@ -34,7 +34,9 @@ def without_texts(schema: Any) -> Any:
     """A docstring is no part of a message."""
     if isinstance(schema, dict):
         return {key: without_texts(value) for key, value in schema.items() if key != "description"}
-    return [without_texts(value) for value in schema] if isinstance(schema, list) else schema
+    return (
+        [without_texts(value) for value in schema] if isinstance(schema, list | tuple) else schema
+    )
 
 
 def test_messages_are_those_of_this_version():
