@@ -164,7 +164,7 @@ def test_every_console_block_states_whether_it_is_run(name):
         assert block.language, f"{where}: name the language: console, text, yaml or python"
         if block.language == "console":
             assert block.mark in ("run", "not run"), (
-                f"{where}: mark the block as test_docs.py states"
+                f"{where}: mark the block: CONTRIBUTING.md"
             )
             assert block.commands, f"{where}: a console block has commands, which begin with '$ '"
         elif block.language == "text":

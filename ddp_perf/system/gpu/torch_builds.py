@@ -69,7 +69,7 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
 # PyTorch's "CUDA Support Matrix" (RELEASE.md) of the releases 2.13, 2.11 and 2.7; the preferred
 # build comes first. 2.11 is the last one for CUDA 12.8, and 2.7 the last one for CUDA 11. All
 # machines get one version, so that the counts that one stores are those of the others: 2.13, which
-# CI installs. 2.14 and 2.15 are used where they are installed (2.15 needs Python 3.11).
+# CI installs. A newer one is used where it is installed (docs/versions.md: what was tested).
 DEFAULT_BUILD = TorchBuild(version="2.13.0", cuda="13.0", oldest=_TURING)
 _CPU_BUILD = TorchBuild(version="2.13.0+cpu", cuda=None, index=f"{_INDEX}/cpu")
 _BUILDS = (
