@@ -60,7 +60,7 @@ class Run(NamedTuple):
     """What the tests of a pair came to."""
 
     torch: str
-    cuda: str | None
+    cuda: str  # that it is built for; "–": for none
     python: str
     passed: int = 0
     failed: Sequence[str] = ()  # tests, or the command that kept them from running
@@ -128,7 +128,7 @@ def test(python: str, version: str, scratch: Path) -> Run:
         code = "import sys, torch; print(torch.version.cuda or '–', sys.version.split()[0])"
         cuda, full = subprocess.check_output([interpreter, "-c", code], text=True).split()
     except subprocess.CalledProcessError as error:
-        return Run(version, None, python, failed=[str(error)])
+        return Run(version, "–", python, failed=[str(error)])
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     clean["PATH"] = f"{interpreter.parent}{os.pathsep}{clean['PATH']}"
     with (scratch / "output.txt").open("wb") as output:

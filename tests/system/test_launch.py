@@ -344,8 +344,11 @@ def test_the_output_of_every_rank_is_kept_and_a_silent_launch_forgets_it(
     assert "about to nothing\n" in printed["rank1.out"]
     assert "about to nothing" not in printed.get("rank0.out", "")
 
-    assert launcher.launch(msgspec.structs.replace(silent, **ask)).output is None
-    assert not kept.exists()
+    launcher.launch(msgspec.structs.replace(silent, **ask))
+    left = [line for path in kept.glob("*") for line in path.read_text().splitlines()]
+    # Some versions of torch print gloo's line at any level.
+    assert [line for line in left if not line.startswith("[Gloo] Rank ")] == []
+    assert kept.exists() == bool(left)
 
 
 def test_the_output_of_a_failed_launch_is_in_its_failure_alone(launcher, request_of, tmp_path):

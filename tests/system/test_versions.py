@@ -33,7 +33,7 @@ def test_one_torch_and_one_python_are_one_pair():
 
 def test_the_page_shows_what_failed_and_which_tests_a_version_lacks():
     runs = {
-        "2.7-3.11": Run("2.7.1+cpu", None, "3.11.7", 9, ["test_a::b"], ["no GPU", "older"]),
+        "2.7-3.11": Run("2.7.1+cpu", "–", "3.11.7", 9, ["test_a::b"], ["no GPU", "older"]),
         "2.6-3.11": Run("2.6.0", "12.4", "3.11.7", 8, [], ["no GPU"]),
     }
 

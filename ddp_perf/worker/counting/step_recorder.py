@@ -25,7 +25,7 @@ from ddp_perf.core.work import (
     Phase,
     StepWork,
 )
-from ddp_perf.torch_compat import TorchDispatchMode, paused_saved_hooks
+from ddp_perf.torch_compat import TorchDispatchMode, infers_on_fake_tensors, paused_saved_hooks
 from ddp_perf.torch_compat.internals import group_of_name, is_operator, is_wrapper
 from ddp_perf.worker.counting.dry import dispatches_itself
 from ddp_perf.worker.counting.sites import (
@@ -417,6 +417,8 @@ class _IssuedWithin(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if infers_on_fake_tensors():  # a shard's result: it issues nothing
+            return func(*args, **(kwargs or {}))
         if any(map(dispatches_itself, types)):
             return NotImplemented  # its own dispatch then comes here with its local tensors
         out = func(*args, **(kwargs or {}))
