@@ -139,7 +139,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_dry_run_dispatches_what_a_computed_run_does(name):
-    if name == "channels last" and torch.__version__ < "2.7":
+    if name == "channels last" and torch.__version__ < "2.11":
         pytest.skip("this torch gives the gradient of a convolution other strides where it is dry")
     STEPS[name]()  # what torch does once in a process is no part of it
     seen = []
@@ -205,6 +205,7 @@ def test_a_branch_on_values_that_are_not_computed_is_refused():
             bool(torch.ones(LARGE).mean() > 0.5)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
 def test_the_size_of_a_sparse_tensor_without_duplicates_is_refused():
     places = torch.zeros(1, 4, dtype=torch.int64)
     with DryRun(), pytest.raises(CountError, match="its result depends on values"):
