@@ -33,7 +33,10 @@ from tests.reader_project import SHORT, change_suite, make_reader_project, run
 
 DOCS = (REPOSITORY / "docs").resolve()
 PAGES = [
-    *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(
+        REPOSITORY / name
+        for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
+    ),
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
@@ -163,9 +166,7 @@ def test_every_console_block_states_whether_it_is_run(name):
         where = f"{name}:{block.line}"
         assert block.language, f"{where}: name the language: console, text, yaml or python"
         if block.language == "console":
-            assert block.mark in ("run", "not run"), (
-                f"{where}: mark the block: CONTRIBUTING.md"
-            )
+            assert block.mark in ("run", "not run"), f"{where}: mark the block: CONTRIBUTING.md"
             assert block.commands, f"{where}: a console block has commands, which begin with '$ '"
         elif block.language == "text":
             assert "$ " not in re.findall(r"^..", block.text, re.MULTILINE), f"{where}: console?"
