@@ -33,11 +33,10 @@ TESTS = (
 HEAD = """\
 # Tested versions
 
-`ci/versions` runs the tests that touch torch (`TESTS` in `ci/versions.py`) and writes this page. \
-The builds are PyPI's, on CPUs over gloo. CI runs all tests with the torch that set-up installs.
+`ci/versions` writes this page: tests with PyPI's builds, on CPUs.
 
-| torch | Python | CUDA | passed | failed | not run with this torch or Python |
-|---|---|---|---|---|---|
+| torch | Python | passed | failed | cannot run there |
+|---|---|---|---|---|
 """
 
 
@@ -165,9 +164,7 @@ def page(runs: Mapping[str, Run]) -> str:
         failed = ", ".join(f"`{name}`" for name in one.failed) or "–"
         own = "; ".join(reason for reason in one.skipped if reason not in everywhere) or "–"
         version = one.torch.partition("+")[0]
-        rows.append(
-            f"| {version} | {one.python} | {one.cuda} | {one.passed} | {failed} | {own} |\n"
-        )
+        rows.append(f"| {version} | {one.python} | {one.passed} | {failed} | {own} |\n")
     return HEAD + "".join(rows)
 
 

@@ -11,7 +11,7 @@ from ddp_perf.core.launch import LaunchResult
 @pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
-    reason="torch before 2.9 has the older switches alone",
+    reason="torch before 2.9 has only the older switches",
 )
 def test_a_workload_that_uses_the_newer_switches_is_measured(launcher, request_of):
     result = launcher.launch(request_of("newer_switches:build", {}))

@@ -77,7 +77,7 @@ def test_fp32_on_a_gpu_is_counted_by_the_switches_that_a_workload_set_last():
 
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
-    reason="torch before 2.9 has the older switches alone",
+    reason="torch before 2.9 has only the older switches",
 )
 @pytest.mark.usefixtures("_switches_as_before")
 def test_the_newer_switches_of_a_workload_count_too():
