@@ -116,7 +116,7 @@ def _verdict(ratio: float, *, red: bool, kind: str) -> RecordedVerdict:
     settled = Settled(reference=FIRST.isoformat(), label="2026-01-01 (abcdef)", pairs=12)
     return RecordedVerdict(
         outcome=Outcome.REGRESSION if red else Outcome.PASS,
-        reason="slower than the stored sessions by more than 4 %" if red else "within 4 % of the level",
+        reason=f"{'above' if red else 'within'} 4 % of the stored level",
         ratio=float(ratio),
         interval=(float(ratio) - 0.02, float(ratio) + 0.02),
         acknowledged="the new loss is worth it" if red and kind == "acknowledged" else None,

@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from ddp_perf.errors import ExitCode
 from ddp_perf.session.result import write_results
 from tests.builders import make_cases, make_measurement, make_result
+from tests.pages import page_text
 from tests.projects import REPOSITORY
 
 # The structure of a step is the same, whatever else runs on the machine.
@@ -156,6 +157,7 @@ def test_results_are_read_without_torch_and_pytest(command):
         (("report", "a.json"), 0),
         (("history", "import", "a.json", *history), 0),
         (("history", *history), 0),
+        (("site", *history), 0),
         (("init",), 0),
     ):
         done = command(*arguments)
@@ -187,7 +189,8 @@ def test_with_pytest_and_torch_the_wheel_writes_a_project_gates_it_and_runs_a_du
     gate = ("python", "-m", "pytest", "-m", "perf and cpu", *SMALL)
 
     assert run("ddp-perf", "init").returncode == 0
-    first, second = run(*gate, "--save-baseline"), run(*gate)
+    first = run(*gate, "--save-baseline")
+    second = run(*gate, "--ddp-history=sqlite:///h.sqlite")
     sides = ("env:OMP_NUM_THREADS=1", "env:OMP_NUM_THREADS=2")
     duel = run("ddp-perf", "duel", *sides, "--budget=20s", "--json")
 
@@ -196,3 +199,5 @@ def test_with_pytest_and_torch_the_wheel_writes_a_project_gates_it_and_runs_a_du
     # On a busy machine the budget may have no room for a pair, but each side was launched.
     assert duel.returncode in (ExitCode.GREEN, ExitCode.RED, ExitCode.UNDECIDED), duel.stderr
     assert list((tmp_path / "artifacts" / "duel").glob("*.json"))
+    assert run("ddp-perf", "site", "--history=sqlite:///h.sqlite").returncode == 0
+    assert "✓ PASS" in page_text((tmp_path / "site" / "index.html").read_bytes())
