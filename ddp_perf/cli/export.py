@@ -91,8 +91,8 @@ def export(
     """Write sessions in the format of another tool: of a history, or of results files.
 
     csv, otava, asv, otlp and mlflow have all sessions; bencher, github-action-benchmark and
-    prometheus have the newest one of each suite. The history has no failed launches and no targets,
-    and so no format has them.
+    prometheus have the newest one of each suite. The history has no failed launches, and so no
+    format has them.
 
     \b
     Exit code:
