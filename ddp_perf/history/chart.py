@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 
@@ -25,7 +24,6 @@ from ddp_perf.render.chart import (
     titled,
     zoomed,
 )
-from ddp_perf.render.units import change_range
 
 # A verdict has a shape and a colour: colour alone is hard to see for some readers.
 _MARKS = {
@@ -34,28 +32,29 @@ _MARKS = {
     Outcome.SUSPECT.value: (ORANGE, "diamond"),
     Outcome.INVALID.value: (GREY, "cross"),
 }
+_COMMIT = 10  # digits of a commit
 _WHEN = alt.X("date:T", title=None)
 
 
 def history_chart(history: CaseHistory) -> Chart:
     """Draw the figures over the date, the level found, and the sessions between two levels."""
-    series, scale = history.series, unit_of(history.series.metric)[1]
+    series = history.series
     sound = series.sound()
     levels = history.trend.levels if history.trend else ()
-    line = points(
-        {"date": session.session.date, "level": f"{scale * level:.5g}"}
-        for session, level in zip(sound, levels, strict=bool(levels))
-    )
+    level_of = dict(zip(map(id, sound), levels, strict=bool(levels)))
+    rows = _rows(series.sessions, series.metric, level_of)
     moves = [
         {"before": found.before.date, "after": found.after.date, "change": text}
         for found in history.ranges
         for since in [f"from {_day(sound[found.change.first].session)}"]
         for text in [describe_change(found.change, since)]
     ]
+    level = rows.transform_filter("isValid(datum.level)").mark_line(color=GREY, clip=True)
+    launches = rows.mark_rule(color=BLUE, opacity=0.3, clip=True)
     layers = [
-        line.mark_line(color=GREY, clip=True).encode(_WHEN, alt.Y("level:Q")),
-        _launches(series.sessions, scale),
-        _sessions(series.sessions, series.metric),
+        level.encode(_WHEN, alt.Y("level:Q")),
+        launches.encode(_WHEN, alt.Y("low:Q"), alt.Y2("high")),
+        _sessions(rows, series.metric),
     ]
     if moves:  # a layer without a mark has no name for a reader who hears the chart
         shaded = points(moves).mark_rect(color=RED, opacity=0.15, clip=True)
@@ -72,60 +71,45 @@ def history_chart(history: CaseHistory) -> Chart:
 def sessions_chart(sessions: Sequence[HistoryPoint], metric: str) -> Chart:
     """Draw a metric in each session. The axis does not start at 0: small changes matter."""
     title = f"{metric_title(metric).capitalize()} of the last {len(sessions)} sessions"
-    return titled(layered(_sessions(sessions, metric)), title)
+    return titled(layered(_sessions(_rows(sessions, metric, {}), metric)), title)
 
 
-def _sessions(sessions: Sequence[HistoryPoint], metric: str) -> alt.Chart:
-    unit, scale = unit_of(metric)
-    shown = points(map(functools.partial(_point, scale=scale), _shown(sessions)))
+def _sessions(rows: alt.Chart, metric: str) -> alt.Chart:
     names, marks = list(_MARKS), zip(*_MARKS.values(), strict=True)
     colours, shapes = (alt.Scale(domain=names, range=list(one)) for one in marks)
-    label = f"{metric_title(metric)}, {unit}"
+    label = f"{metric_title(metric)}, {unit_of(metric)[0]}"
     y = alt.Y("value:Q", title=label, scale=alt.Scale(zero=False))
     return zoomed(
-        shown.mark_point().encode(
+        rows.mark_point().encode(
             _WHEN,
             y,
             color=alt.Color("verdict:N", scale=colours, title=None),
             shape=alt.Shape("verdict:N", scale=shapes, title=None),
-            tooltip=tips("date:T", "verdict:N", "change:N", "commit:N", "torch:N", "value:Q"),
+            tooltip=tips("date:T", "verdict:N", "commit:N", "value:Q"),
         )
     )
 
 
-def _launches(sessions: Sequence[HistoryPoint], scale: float) -> alt.Chart:
-    rows = (
-        {
-            "date": session.session.date,
-            "low": f"{scale * min(session.figure.launches):.5g}",
-            "high": f"{scale * max(session.figure.launches):.5g}",
-        }
-        for session in _shown(sessions)
-        if len(session.figure.launches) > 1
-    )
-    bars = points(rows).mark_rule(color=BLUE, opacity=0.3, clip=True)
-    drawn: alt.Chart = bars.encode(_WHEN, alt.Y("low:Q"), alt.Y2("high"))
-    return drawn
+def _rows(
+    sessions: Sequence[HistoryPoint], metric: str, level_of: Mapping[int, float]
+) -> alt.Chart:
+    """Return the figures of all layers; ``level_of`` has the level of a sound session by its id."""
+    _, scale = unit_of(metric)
+    shown = [s for s in sessions if s.figure.value is not None and not s.session.injections]
+    return points(_row(session, scale, level_of.get(id(session))) for session in shown)
 
 
-def _shown(sessions: Iterable[HistoryPoint]) -> Iterator[HistoryPoint]:
-    for session in sessions:
-        if session.figure.value is not None and not session.session.injections:
-            yield session
-
-
-def _point(session: HistoryPoint, scale: float) -> Point:
+def _row(session: HistoryPoint, scale: float, level: float | None) -> Point:
     figure, info, verdict = session.figure, session.session, session.figure.verdict
-    assert figure.value is not None  # it is shown
     outcome = verdict.outcome.value if verdict else "session"
     kind = outcome if outcome in _MARKS else "session"
+    low, high = (bound(figure.launches, default=figure.value) for bound in (min, max))
+    figures = {"value": figure.value, "low": low, "high": high, "level": level}
     return {
-        "date": info.date,
-        "value": f"{scale * figure.value:.5g}",
+        "date": info.date[:16],
+        **{name: one and float(f"{scale * one:.5g}") for name, one in figures.items()},
         "verdict": kind if figure.is_sound else Outcome.INVALID.value,
-        "change": change_range(verdict.interval) if verdict and verdict.interval else "",
-        "commit": info.environment.commit or "",
-        "torch": info.environment.torch,
+        "commit": (info.environment.commit or "")[:_COMMIT],
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import altair
 import vl_convert
+from altair.utils import schemapi
 from markupsafe import Markup
 
 Layer = altair.Chart | altair.LayerChart
@@ -43,7 +44,8 @@ _CONFIG = {
 
 def points(rows: Iterable[Point]) -> altair.Chart:
     """Return a chart of these figures, without a mark yet. Each row names the same fields."""
-    return altair.Chart(altair.InlineData(values=[dict(row) for row in rows]))
+    with schemapi.debug_mode(False):  # to validate each figure takes a second for a thousand rows
+        return altair.Chart(altair.InlineData(values=[dict(row) for row in rows]))
 
 
 def layered(*layers: Layer) -> altair.LayerChart:

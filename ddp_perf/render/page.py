@@ -82,7 +82,8 @@ def _whole(title: str) -> str:
 
 def _sorts(value: object) -> Markup:
     """Return the attribute that sorts a cell. A cell without a figure is sorted last."""
-    return Markup("") if value is None else Markup(' data-v="{}"').format(value)
+    short = f"{value:.7g}" if isinstance(value, float) else value
+    return Markup("") if value is None else Markup(' data-v="{}"').format(short)
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:

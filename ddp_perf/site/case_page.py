@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from markupsafe import Markup
-
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.history.chart import history_chart
@@ -46,7 +44,7 @@ _SESSIONS = (
     *words("verdict"),
     *figures("change"),
     Column(title="99 % interval"),
-    *words("torch", "host", "job"),
+    *words("torch", "job"),
 )
 _SETTLED = (*words("session", "beside"), *figures("pairs"), *words("result"))
 
@@ -135,7 +133,7 @@ def _settled(view: CaseView) -> Iterator[tuple[Cell, ...]]:
         settled = verdict.settled if verdict else None
         if verdict is not None and settled is not None:
             yield (
-                Cell(_when(point.session), point.session.date),
+                Cell(_when(point.session), _when(point.session)),
                 Cell(settled.label or (settled.reference or ABSENT)[:10]),
                 Cell(str(settled.pairs), settled.pairs),
                 Cell(_result(verdict.outcome.value, settled)),
@@ -169,7 +167,7 @@ def _session(point: HistoryPoint, *, is_sound: bool) -> tuple[Cell, ...]:
     elif not is_sound:
         word = figure.disturbance or word
     return (
-        Cell(_when(info), info.date),
+        Cell(_when(info), _when(info)),
         Cell(commit_link(info)),
         Cell(figure_text(figure.metric, figure.value), figure.value),
         Cell(_launches(point)),
@@ -179,7 +177,6 @@ def _session(point: HistoryPoint, *, is_sound: bool) -> tuple[Cell, ...]:
         else Cell(ABSENT),
         Cell(change_range(verdict.interval if verdict else None)),
         Cell(info.environment.torch),
-        Cell(info.environment.host),
         Cell(job_link(info)),
     )
 
@@ -192,5 +189,5 @@ def _launches(point: HistoryPoint) -> str:
     return f"{scale * min(values):.4g} to {scale * max(values):.4g}"
 
 
-def _when(info: SessionInfo) -> Markup:
-    return Markup("{}&nbsp;{}").format(info.date[:10], info.date[11:16])
+def _when(info: SessionInfo) -> str:
+    return info.date[:16].replace("T", " ")

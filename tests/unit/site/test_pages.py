@@ -80,7 +80,7 @@ def test_a_case_page_has_a_row_for_each_session_and_a_chart_for_each_metric(view
     assert [*sections][:2] == ["Step time", "Tail (mean step ÷ its level)"]
     (_, table) = sections["All sessions"].parts
     assert len(table.rows) == SESSIONS
-    assert table.rows[0][0].text == "2026-03-01&nbsp;03:00"
+    assert table.rows[0][0].text == "2026-03-01 03:00"
     assert table.rows[0][-1].text == (
         '<a href="https://github.com/we/train/actions/runs/59">job</a>'
     )
