@@ -96,7 +96,8 @@ def commands() -> Iterator[str]:
 def _command(words: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     named = " ".join(one.metavar or one.name.upper() for one in arguments)
-    names = [one.opts[-1] for one in command.params if one not in arguments and not one.hidden]
+    options = [one for one in command.params if one not in arguments and not one.hidden]
+    names = ["/".join((one.opts[-1], *one.secondary_opts)) for one in options]
     names = [f"`{name}`" for name in names if name not in ("--help", "--json")]
     line = command.get_short_help_str(1000).rstrip(".")
     return f"- `{f'ddp-perf {words} {named}'.strip()}`: {line}. {', '.join(names)}".rstrip()

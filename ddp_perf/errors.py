@@ -134,7 +134,7 @@ class ExitCode(enum.IntEnum):
         75,
         "undecided: the machine is too noisy or in use, a GPU or a core is missing, ranks cannot be"
         " started, or there is nothing to compare with",
-        "look at the machine; restore the baseline, or announce the first session",
+        "look at the machine; restore the baseline, or store the first session: --save-baseline",
     )
     INTERRUPTED = 130, "interrupted by Ctrl-C; the files have what was measured", "run it again"
     TERMINATED = 143, "ended by SIGTERM; the files have what was measured", "run it again"

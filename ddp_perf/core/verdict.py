@@ -110,9 +110,7 @@ _TRAITS = {
         "there are only figures of other work or of another machine", "fails", "nothing"
     ),
     Outcome.NO_BASELINE: _Traits(
-        "there is nothing to compare with; shown as STORED if this session stored it",
-        "fails",
-        "nothing",
+        "there is nothing to compare with; STORED if this session stored it", "fails", "nothing"
     ),
     Outcome.INVALID: _Traits(
         "the launches were disturbed; the reason states by what", "skips", open=True
