@@ -13,7 +13,7 @@ needs_cpu_shards = pytest.mark.skipif(not shards_on_cpu(), reason=GPU_SHARDS_ONL
 
 # Without records of its own, what another thread issues may be missed, as PowerSGD's hook does.
 needs_records_over_gloo = pytest.mark.skipif(
-    torch.__version__ < "2.7", reason="this torch records none over gloo"
+    torch.__version__ < "2.8", reason="this torch records none over gloo"
 )
 
 

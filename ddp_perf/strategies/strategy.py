@@ -185,7 +185,7 @@ class Fsdp(Strategy):
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
         assert case.training.fsdp is not None  # the strategy is fsdp
         if device.type == "cpu" and not shards_on_cpu():
-            raise ConfigError(f"fsdp on a CPU needs torch 2.7 or later, not {torch.__version__}")
+            raise ConfigError(f"fsdp on a CPU needs torch 2.9 or later, not {torch.__version__}")
         dtype = compute_dtype(case.precision)
         reduce_dtype = None if dtype is None else torch.float32
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)

@@ -200,7 +200,7 @@ def test_calls_of_generators_and_lambdas_are_counted_but_no_list_comprehensions(
     }
 
 
-@pytest.mark.skipif(torch.__version__ < "2.7", reason="this torch refuses it beside any hook")
+@pytest.mark.skipif(torch.__version__ < "2.8", reason="this torch refuses it beside any hook")
 def test_a_loss_with_a_gradient_of_torch_func_is_counted(directory):
     source = """
         def loss(module, batch):

@@ -114,6 +114,7 @@ def test_an_optimizer_within_another_one_is_a_part_of_it():
     assert run.steps.module is model
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor")  # of LBFGS in torch 2.8
 def test_a_closure_computes_several_gradients_in_one_step():
     model = nn.Linear(4, 2)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn=None)
