@@ -159,13 +159,15 @@ def read(junit: Path) -> tuple[int, list[str], list[str]]:
 def page(runs: Mapping[str, Run]) -> str:
     """Return the page. What every run skipped, it skipped because of the machine."""
     everywhere = set.intersection(*(set(one.skipped) for one in runs.values()))
+    lacks = sorted({reason for one in runs.values() for reason in one.skipped} - everywhere)
     rows = []
     for one in runs.values():
         failed = ", ".join(f"`{name}`" for name in one.failed) or "–"
-        own = "; ".join(reason for reason in one.skipped if reason not in everywhere) or "–"
+        own = ",".join(str(lacks.index(r) + 1) for r in one.skipped if r in lacks) or "–"
         version = one.torch.partition("+")[0]
         rows.append(f"| {version} | {one.python} | {one.passed} | {failed} | {own} |\n")
-    return HEAD + "".join(rows)
+    notes = [f"{number}. {reason}\n" for number, reason in enumerate(lacks, 1)]
+    return HEAD + "".join([*rows, "\nWhat cannot run there:\n\n" if notes else "", *notes])
 
 
 def read_record() -> dict[str, Run]:

@@ -44,7 +44,7 @@ def history_chart(history: CaseHistory) -> Chart:
     level_of = dict(zip(map(id, sound), levels, strict=bool(levels)))
     rows = _rows(series.sessions, series.metric, level_of)
     moves = [
-        {"before": found.before.date, "after": found.after.date, "change": text}
+        {"before": _minute(found.before), "after": _minute(found.after), "change": text}
         for found in history.ranges
         for since in [f"from {_day(sound[found.change.first].session)}"]
         for text in [describe_change(found.change, since)]
@@ -106,11 +106,15 @@ def _row(session: HistoryPoint, scale: float, level: float | None) -> Point:
     low, high = (bound(figure.launches, default=figure.value) for bound in (min, max))
     figures = {"value": figure.value, "low": low, "high": high, "level": level}
     return {
-        "date": info.date[:16],
+        "date": _minute(info),
         **{name: one and float(f"{scale * one:.5g}") for name, one in figures.items()},
         "verdict": kind if figure.is_sound else Outcome.INVALID.value,
         "commit": (info.environment.commit or "")[:_COMMIT],
     }
+
+
+def _minute(info: SessionInfo) -> str:
+    return f"{info.date[:16]}Z"  # else a browser takes it for its own time
 
 
 def _day(info: SessionInfo) -> str:

@@ -41,7 +41,8 @@ class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
     def is_sound(self) -> bool:
         """True if there is a figure, and no disturbance made it useless."""
         invalid = self.verdict is not None and self.verdict.outcome is Outcome.INVALID
-        return self.value is not None and self.disturbance is None and not invalid
+        has_figure = self.value is not None and self.value > 0
+        return has_figure and self.disturbance is None and not invalid
 
 
 class CaseRecord(msgspec.Struct, frozen=True, kw_only=True):

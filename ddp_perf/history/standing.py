@@ -60,9 +60,19 @@ def regressions(series: Iterable[TimeSeries]) -> list[Regression]:
 
 
 def _of_series(series: TimeSeries) -> Iterator[Regression]:
+    """Yield those of each suite, and of each host of a pool: none of them ends one of another."""
+    judged: dict[tuple[str, str | None], list[HistoryPoint]] = {}
+    for point in series.sessions:
+        where = point.session.suite, point.session.environment.pooled_host
+        judged.setdefault(where, []).append(point)
+    for points in judged.values():
+        yield from _of_points(series.metric, points)
+
+
+def _of_points(metric: str, points: Sequence[HistoryPoint]) -> Iterator[Regression]:
     good: HistoryPoint | None = None
     red: list[HistoryPoint] = []
-    for point in series.sessions:
+    for point in points:
         verdict = point.figure.verdict
         if verdict is None or point.session.injections:
             continue
@@ -70,10 +80,10 @@ def _of_series(series: TimeSeries) -> Iterator[Regression]:
             red.append(point)
         elif verdict.outcome.is_good:
             if red:
-                yield _regression(series.metric, good, red, point)
+                yield _regression(metric, good, red, point)
             good, red = point, []
     if red:
-        yield _regression(series.metric, good, red, None)
+        yield _regression(metric, good, red, None)
 
 
 def _regression(

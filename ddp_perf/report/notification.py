@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.core.metric import metric_title
+from ddp_perf.core.metric import is_target, metric_title
 from ddp_perf.history.events import Event, EventKind
 from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.standing import Regression
@@ -124,7 +124,7 @@ def _change(found: Regression) -> str:
     if verdict.ratio is None:
         reason = verdict.reason.partition("\n")[0]
         cut = f"{reason[:_MOST_TEXT]}…" if len(reason) > _MOST_TEXT else reason
-        return f"differs ({cut})"
+        return f"missed ({cut})" if is_target(found.metric) else f"differs ({cut})"
     change = percent_change(verdict.ratio)
     return change if verdict.interval is None else f"{change} ({change_range(verdict.interval)})"
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ddp_perf.history.standing import State
 from ddp_perf.history.text import figure_text, unit_of
-from ddp_perf.render.model import CASE, Cell, Column, Report, Status, Table, notes
+from ddp_perf.render.model import CASE, Cell, Column, Report, Status, Table
 from ddp_perf.render.units import ABSENT, counted, percent_change
 from ddp_perf.site.views import CaseView, SiteViews
 
@@ -45,7 +45,6 @@ def overview(views: SiteViews) -> Report:
         status=Status.RED if opened else Status.GREEN,
         headline=", ".join(parts),
         table=Table(label="cases", columns=_COLUMNS, rows=tuple(map(_row, views.cases))),
-        notes=notes([f"History: {views.source}."]),
     )
 
 
@@ -55,7 +54,7 @@ def _row(view: CaseView) -> tuple[Cell, ...]:
     sound = history.series.sound()
     newest = sound[-1].figure.value if sound else None
     distance = history.trend.distance if history.trend else None
-    ranks = int(work["world_size"])
+    ranks = int(work.get("world_size", 1))
     strategy = str(work.get("strategy") or work.get("collective.kind") or "script")
     return (
         Cell(link(f"cases/{view.file}", view.case.case_id), view.case.case_id),
@@ -64,7 +63,7 @@ def _row(view: CaseView) -> tuple[Cell, ...]:
         Cell(figure_text(history.series.metric, newest, unit=True), newest),
         Cell(percent_change(distance.ratio), distance.ratio) if distance else Cell(ABSENT),
         Cell(f"{len(history.series.sessions):,}", len(history.series.sessions)),
-        Cell(view.info.suite, view.info.suite),
+        Cell(view.suite, view.suite),
         Cell(view.case.accelerator, view.case.accelerator),
         Cell(strategy, strategy),
         Cell(str(ranks), ranks),
@@ -92,7 +91,8 @@ def curve(metric: str, values: Sequence[float], status: Status) -> str:
     ]
     path = "M" + "L".join(f"{x} {y}" for x, y in points)
     unit, scale = unit_of(metric)
-    label = f"{len(values):,} sessions, {scale * low:.4g} to {scale * high:.4g} {unit}"
+    least, most = scale * min(values), scale * max(values)
+    label = f"{len(values):,} sessions, {least:.4g} to {most:.4g} {unit}"
     x, y = points[-1]
     return Markup(
         '<svg class="curve {}" width="{}" height="{}" role="img" aria-label="{}">'

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ddp_perf.core.baseline import instant
 from ddp_perf.core.metric import metric_title
 from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.standing import Regression, State
@@ -83,7 +83,7 @@ def _what(view: CaseView, one: Regression) -> Iterator[Cell]:
 
 
 def _days(first: SessionInfo, last: SessionInfo) -> float:
-    begin, end = (datetime.datetime.fromisoformat(one.date) for one in (first, last))
+    begin, end = (instant(one.date) for one in (first, last))
     return (end - begin).total_seconds() / 86400
 
 

@@ -30,7 +30,7 @@ for (const button of document.querySelectorAll("th .sort")) {
     if (kept) remember("sort", `${up ? "" : "-"}${button.textContent}`);
   });
   const wanted = view.get("sort") ?? "";
-  if (kept && wanted.replace("-", "") === button.textContent) sort(button, !wanted.startsWith("-"));
+  if (kept && wanted.replace(/^-/, "") === button.textContent) sort(button, !wanted.startsWith("-"));
 }
 // Above a table with such columns: a search in all its words, and a choice for each column.
 function filters(table) {
@@ -110,14 +110,16 @@ async function draw() {
     const {view: chart} = await vegaEmbed(place, spec, {
       actions: false, renderer: "svg", ast: true,
     });
-    const day = (time) => new Date(time).toISOString().slice(0, 10);
-    if (zoom && kept?.length === 2 && !kept.some(isNaN)) {
+    const minute = (time) => `${new Date(time).toISOString().slice(0, 16)}Z`;
+    const isShown = (time) => Math.abs(time) < 8e15;  // more is no date
+    if (zoom && kept?.length === 2 && kept[0] < kept[1]) {
       for (const {field, channel} of chart.signal(`${zoom.name}_tuple_fields`)) {
         chart.signal(`${zoom.name}_${field}`, channel === "x" ? kept : chart.scale("y").domain());
       }
       await chart.runAsync();
     }
-    if (zoom) chart.addSignalListener(zoom.name, (_, moved) => remember(name, moved.date?.map(day).join("..")));
+    if (zoom) chart.addSignalListener(zoom.name, (_, moved) =>
+      remember(name, moved.date?.every(isShown) && moved.date.map(minute).join("..")));
     await new Promise((done) => setTimeout(done));
   }
   document.body.dataset.drawn = "all";

@@ -99,7 +99,10 @@ def job_address(environ: Mapping[str, str]) -> str:
         parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
         server, repository, run = (environ.get(name, "") for name in parts)
         return f"{server}/{repository}/actions/runs/{run}"
-    return next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "")
+    named = next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "")
+    # What may be a secret is left out: a user with a password, and a query.
+    address = re.match(r"(https?://)(?:[^/?#@]*@)?([^?#]+)", named)
+    return f"{address[1]}{address[2]}" if address else ""
 
 
 def current_commit(directory: Path) -> str | None:

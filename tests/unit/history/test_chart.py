@@ -34,3 +34,12 @@ def test_sessions_without_a_trend_are_drawn():
 
     assert len(drawn(chart, "verdict", "value")) == 3
     assert words(chart) == ["Step time of the last 3 sessions"]
+
+
+def test_sessions_and_changes_have_one_clock():
+    chart = history_chart(case_history(make_series(stepped())))
+
+    dates = {date for (date,) in drawn(chart, "date")}
+    ((before, after),) = drawn(chart, "before", "after")
+    assert {before, after} <= dates
+    assert all(date.endswith("Z") for date in dates)

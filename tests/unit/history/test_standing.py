@@ -7,7 +7,7 @@ import pytest
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.records import TimeSeries
 from ddp_perf.history.standing import State, regressions
-from tests.recorded_sessions import LEVEL, SLOW
+from tests.recorded_sessions import LEVEL, SLOW, make_series
 from tests.recorded_sessions import make_judged_series as series_of
 
 PASS, RED = Outcome.PASS, Outcome.REGRESSION
@@ -87,3 +87,15 @@ def test_open_ones_come_first_and_then_the_newest():
 
     assert [one.metric for one in found] == ["tail", "step_time", "step_time"]
     assert found[1].first.date > found[2].first.date
+
+
+def test_a_host_of_a_pool_does_not_end_the_regression_of_another_one():
+    hosts = ["a", "b", "a"]
+    outcomes = {0: RED, 1: PASS, 2: RED}
+    series = make_series(
+        [SLOW, LEVEL, SLOW], outcomes=outcomes, host=hosts.__getitem__, pool=lambda _: "alike"
+    )
+
+    (found,) = regressions([series])
+
+    assert (found.state, found.red_sessions) == (State.OPEN, 2)

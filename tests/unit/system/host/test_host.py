@@ -152,6 +152,8 @@ def test_without_a_branch_there_is_none(tmp_path, monkeypatch):
             "https://gitlab.example/we/-/jobs/9",
         ),
         ({"BUILD_URL": "https://jenkins.example/3/"}, "https://jenkins.example/3/"),
+        ({"BUILD_URL": "https://ci:tok3n@jenkins.example/3/?t=x"}, "https://jenkins.example/3/"),
+        ({"BUILD_URL": "not an address"}, ""),
     ],
 )
 def test_a_ci_job_has_an_address(environ, address):
