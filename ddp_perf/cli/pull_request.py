@@ -19,7 +19,7 @@ from ddp_perf.cli.command import budget_seconds, write_line
 from ddp_perf.cli.measuring import TerminatedError, raise_terminated
 from ddp_perf.core.case import Tier
 from ddp_perf.duel.values import read_duel
-from ddp_perf.errors import ExitCode
+from ddp_perf.errors import ConfigError, ExitCode
 from ddp_perf.render.checkout import Checkout, run_page
 from ddp_perf.render.model import Report
 from ddp_perf.report.duel.report import build_duel
@@ -90,6 +90,8 @@ def pr(
       75  undecided: nothing is stored for a case, or the duel did not decide too many
     """
     others = arguments or []
+    if any(word.startswith("-m") for word in others):
+        raise ConfigError("-m: each step selects its tests by a marker of its own; use -k or paths")
     duel = None if base is None else _duel(base, tier, budget, without_saving(others))
     report.mkdir(parents=True, exist_ok=True)
     for name in (WORK_DATA, _DUEL_RESULTS, COMMENT):
@@ -114,7 +116,17 @@ def _duel(base: str, tier: Tier | None, budget: str | None, others: Sequence[str
     duel += [f"--ddp-budget={seconds:g}s", "--ddp-touched"]
     if chosen == "gpu":  # a case for more GPUs than there are is excused
         duel.append(f"--ddp-expect-devices={len(machine.gpus)}")
-    return [*duel, *(word for word in others if not word.startswith("--ddp-reason"))]
+    return [*duel, *_without_reason(others)]
+
+
+def _without_reason(words: Sequence[str]) -> list[str]:
+    """Return a command's words without --ddp-reason, of which the text may be the next word."""
+    option = "--ddp-reason"
+    return [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if option not in (before, word.partition("=")[0])
+    ]
 
 
 def _run(arguments: Sequence[str], *files: str) -> int:

@@ -153,6 +153,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str  # in a word
     worst: str  # the worst case with its size
     causes: tuple[Note, ...] = ()
+    case: str = ""  # that the causes are of, unless each names its own
     picture: str = ""  # in characters, on lines of at most 72
 
 

@@ -9,7 +9,7 @@ import msgspec
 from ddp_perf.errors import ExitCode
 from ddp_perf.render.checkout import Checkout
 from ddp_perf.render.markdown import markdown_escaped, report_markdown
-from ddp_perf.render.model import Report, Section, Status, Summary, Table
+from ddp_perf.render.model import NextStep, Note, Report, Section, Status, Summary, Table
 
 MARKER = "<!-- ddp-perf -->"  # the first line: a job finds the comment that it updates by it
 # The ends of a session that ran all of its tests.
@@ -49,9 +49,9 @@ def build_pull_request(
         + (f" ({report.headline})" if (report := steps.get(name)) is not None else "")
         for name, code in codes.items()
     ]
-    status = min((_status(code) for code in codes.values()), key=list(Status).index)
     found = [one for one in (duel, work) if one is not None]
     lead = min(found, key=lambda one: list(Status).index(one.status), default=None)
+    status = _status(codes, lead)
     whole = Report(
         title="pull request",
         verdict=status.value,
@@ -68,19 +68,29 @@ def build_pull_request(
         headline=whole.headline,
         summary=_summary(status, lead, others),
         sections=(*lead.sections, *(part for one in others for part in _folded(one))),
-        next=next((one.next for one in (lead, *others) if one.next is not None), None),
+        next=next((step for one in (lead, *others) if (step := _next(one, lead))), None),
     )
 
 
-def _status(code: int) -> Status:
-    """Return the status of an exit code. A session that did not end has shown nothing."""
-    return _ENDS[code][1] if code in _ENDS else Status.UNDECIDED
+def _status(codes: Mapping[str, int], lead: Report | None) -> Status:
+    """Return the worst status of the steps.
+
+    A session that did not end is undecided, unless what it left is red; so are steps without tests.
+    """
+    if lead is not None and lead.status is Status.RED:
+        return Status.RED
+    if set(codes.values()) == {ExitCode.NO_TESTS}:
+        return Status.UNDECIDED
+    ends = [_ENDS[code][1] if code in _ENDS else Status.UNDECIDED for code in codes.values()]
+    return min(ends, key=list(Status).index)
 
 
 def _summary(status: Status, lead: Report, others: list[Report]) -> Summary:
     """Return that of the worst report, with the picture of the duel and the causes of either."""
     own = [one.summary for one in (lead, *others) if one.summary is not None]
-    first = own[0] if own else Summary(verdict=lead.verdict, worst=lead.headline)
+    first = lead.summary or Summary(verdict=lead.verdict, worst=lead.headline)
+    if lead.summary is None and own and lead.status is Status.GREEN:  # no case was touched
+        first = own[0]
     order = list(Status).index
     if order(lead.status) > order(status):  # a session was red, or did not end, for another reason
         first = Summary(verdict=status.value, worst="see the log of the job")
@@ -89,9 +99,27 @@ def _summary(status: Status, lead: Report, others: list[Report]) -> Summary:
         first = msgspec.structs.replace(first, verdict=both)
     return msgspec.structs.replace(
         first,
-        causes=next((one.causes for one in own if one.causes), ()),
+        causes=next((_causes(one, first.case) for one in own if one.causes), ()),
         picture=next((one.picture for one in own if one.picture), ""),
     )
+
+
+def _causes(summary: Summary, case: str) -> tuple[Note, ...]:
+    """Return the causes of a summary below the name of a case: those of another name theirs."""
+    if summary.case in ("", case):
+        return summary.causes
+    return tuple(
+        msgspec.structs.replace(note, text=f"{summary.case}: {note.text}")
+        for note in summary.causes
+    )
+
+
+def _next(report: Report, lead: Report) -> NextStep | None:
+    """Return the next command of a report; if it is about another case, by the report's name."""
+    step, cases = report.next, {one.summary and one.summary.case for one in (report, lead)}
+    if step is None or report is lead or len(cases) == 1:
+        return step
+    return msgspec.structs.replace(step, why=f"{report.title}: {step.why}")
 
 
 def _folded(report: Report) -> list[Section]:

@@ -259,6 +259,7 @@ def _summary(rows: Sequence[WorkRow]) -> Summary | None:
         verdict=f"work {worst.verdict}",
         worst=f"{reason}, {name}" if differs else f"{counted(len(rows), 'case')} as stored",
         causes=(*edited_notes(worst.lines), *options, *changes)[:_MOST_CAUSES],
+        case=worst.case,
     )
 
 

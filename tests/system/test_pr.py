@@ -111,6 +111,16 @@ def test_without_a_base_it_counts_alone(pr):
     assert pr.given("duel") is None
 
 
+@pytest.mark.parametrize("reason", [("--ddp-reason", "a text"), ("--ddp-reason=a text",)])
+def test_a_reason_is_of_the_counts_alone(pr, reason):
+    assert pr("--base", "main", *reason, "tests").returncode == 0
+
+    assert {*reason} <= {*pr.given("counts")}
+    duel = pr.given("duel")
+    assert not {"a text", *reason} & {*duel}
+    assert "tests" in duel
+
+
 def test_a_duel_against_the_commit_of_departure_follows(pr):
     stored = ("--save-baseline=accept", "--ddp-reason=r")
     done = pr("--base", "main", "-k", "a b", *stored)
@@ -176,6 +186,8 @@ def test_no_duel_follows_counts_that_did_not_end(pr, code):
         (["--base"], "requires an argument"),
         (["--base=main", "--budget=soon"], "'soon' is not"),
         (["--base=main", "--budget=60"], "'60' is not"),
+        (["-m", "perf"], "-m: each step selects its tests by a marker of its own"),
+        (["-mperf"], "-m: each step selects its tests by a marker of its own"),
     ],
 )
 def test_what_pytest_would_refuse_later_is_4_and_runs_nothing(pr, arguments, said):

@@ -254,6 +254,22 @@ def test_a_run_of_an_older_commit_posts_nothing(forge):
     assert len(post(forge, pulls=[(12, "another")])) == 1
 
 
+def test_nothing_is_posted_if_several_pull_requests_have_the_head(forge):
+    has_comment(forge)
+
+    assert len(post(forge, pulls=[(12, HEAD), (13, HEAD)])) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["new\n", "<!-- ddp-perf --> x\n", f"<!-- ddp-perf -->\n{'é' * 65_536}"]
+)
+def test_another_text_or_one_that_github_refuses_is_not_posted(forge, text):
+    has_comment(forge)
+    (forge.artifacts / "ddp-perf" / "comment.md").write_text(text, "utf-8")
+
+    assert post(forge) == []
+
+
 def test_nothing_is_posted_without_a_comment_or_of_a_link_to_another_file(forge):
     assert post(forge) == []
 
@@ -399,6 +415,23 @@ def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, not
     assert f"--request {method}" in calls[-1]
     assert calls[-1].endswith(f" {where}")
     assert forge.note("bodies.md") == "<!-- ddp-perf -->\n"
+
+
+def test_a_comment_that_gitlab_refuses_is_a_warning(forge):
+    variables = {
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": forge.head(),
+        "CI_API_V4_URL": "https://forge.example/api",
+        "CI_PROJECT_ID": "5",
+        "CI_MERGE_REQUEST_IID": "12",
+        "CODE": "75",
+        "COMMENT_TOKEN": "secret",
+    }
+    forge.script(forge.directory, "bin/curl", "#!/bin/sh\nexit 22\n")
+
+    done = run_gitlab(forge, "duel", env=variables, commit=duelling(forge))
+
+    assert done.code == ExitCode.UNDECIDED, done.output
+    assert "warning: the comment could not be posted" in done.output
 
 
 # ---- every night, and a pull request with its baselines ----

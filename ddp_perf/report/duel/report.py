@@ -149,13 +149,15 @@ def _summary(report: DuelReport) -> Summary | None:
         return None
     rows = sorted(report.rows, key=_badness)
     names = short_names(row.case for row in rows)
-    causes = _causes(rows[0])
+    causes, case = _causes(rows[0]), rows[0].case
     if not causes:
+        case = ""
         causes = next((_of_another(row) for row in rows if any(map(grows, row.work or ()))), ())
     return Summary(
         verdict=report.verdict,
         worst=_worst(rows[0], len(rows)),
         causes=causes[:_MOST_CAUSES],
+        case=case,
         picture=forest(rows, names, DUEL_PAGE),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,8 +12,9 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import MissingSide
 from ddp_perf.render.checkout import Checkout
 from ddp_perf.render.markdown import MOST
+from ddp_perf.render.model import Status
 from ddp_perf.report.duel.report import build_duel
-from ddp_perf.report.pull_request import MARKER, pull_request_markdown
+from ddp_perf.report.pull_request import MARKER, build_pull_request, pull_request_markdown
 from ddp_perf.report.work_rows import build_work, work_report
 from tests.builders import make_cases
 from tests.canonical import paired
@@ -117,6 +119,45 @@ def test_a_green_session_with_a_few_undecided_cases_shows_the_worst_of_them(tmp_
     text = written({"counts": 0, "duel": 0}, duel, work, tmp_path)
 
     assert text.startswith(f"{MARKER}\n## ✅ GREEN, but UNDECIDED: step +3.0 % (")
+
+
+@pytest.mark.parametrize(
+    ("codes", "begins"),
+    [({"counts": 5}, "❔ UNDECIDED"), ({"counts": 5, "duel": 0}, "✅ GREEN")],
+)
+def test_without_any_test_nothing_is_known(codes, begins):
+    text = pull_request_markdown(codes, None, None, Checkout([], Path.cwd()))
+
+    assert text.startswith(f"{MARKER}\n## {begins}: pull request\n")
+
+
+def test_an_undecided_duel_without_a_case_is_not_called_by_the_counts(tmp_path):
+    duel = build_duel(make_duel())
+    duel = msgspec.structs.replace(duel, status=Status.UNDECIDED, verdict="UNDECIDED")
+
+    report = build_pull_request({"counts": 0, "duel": 75}, duel, build_work(counted()))
+
+    assert report.summary.verdict == "UNDECIDED"
+    assert report.summary.worst == duel.headline
+
+
+@pytest.mark.parametrize(("other", "names"), [(FOUR, False), (TWO, True)])
+def test_what_another_case_does_is_called_by_its_name(other, names):
+    duel = make_duel(paired(FOUR, (1.1, 1.12, 1.09, 1.11, 1.1, 1.1)))
+    duel = msgspec.structs.replace(build_duel(duel), next=None)
+    duel = msgspec.structs.replace(duel, summary=msgspec.structs.replace(duel.summary, causes=()))
+    work = build_work(counted(other))
+
+    report = build_pull_request({"counts": 1, "duel": 1}, duel, work)
+
+    assert all(note.text.startswith(f"{TWO.id}: ") is names for note in report.summary.causes)
+    assert report.next.why.startswith(f"{work.title}: ") is names
+
+
+def test_a_session_that_was_interrupted_after_a_red_case_is_red(tmp_path):
+    text = written({"counts": 130}, None, counted(ONE), tmp_path)
+
+    assert text.startswith(f"{MARKER}\n## ❌ work REGRESSION: ")
 
 
 def test_a_large_comment_fits(tmp_path):
