@@ -143,8 +143,8 @@ def test_an_undecided_duel_without_a_case_is_not_called_by_the_counts(tmp_path):
 
 @pytest.mark.parametrize(("other", "names"), [(FOUR, False), (TWO, True)])
 def test_what_another_case_does_is_called_by_its_name(other, names):
-    duel = make_duel(paired(FOUR, (1.1, 1.12, 1.09, 1.11, 1.1, 1.1)))
-    duel = msgspec.structs.replace(build_duel(duel), next=None)
+    slower = make_duel(paired(FOUR, (1.1, 1.12, 1.09, 1.11, 1.1, 1.1)))
+    duel = msgspec.structs.replace(build_duel(slower), next=None)
     duel = msgspec.structs.replace(duel, summary=msgspec.structs.replace(duel.summary, causes=()))
     work = build_work(counted(other))
 
