@@ -72,7 +72,7 @@ def test_the_report_draws_the_history_from_two_sessions_on(tmp_path):
     assert writer.errors == []
     # The case that failed has no sessions, and the one that passed has no charts of its own.
     assert page.count("<b>Step time of the last 2 sessions</b>") == 2
-    assert '"date":"2026-01-01T00:00:00+00:00","value":15.0' in page
+    assert '"date":["2026-01-01T00:00Z","2026-01-02T00:00Z"],"value":[15.0,15.0]' in page
 
 
 def test_a_missing_history_removes_its_plot_and_fails_the_session(tmp_path):
