@@ -525,7 +525,10 @@ class HistoryStore:
         return (sqlite if self._database.is_sqlite else postgresql).insert(table)
 
     def _insert_figures(self) -> Any:
-        """Return an INSERT that replaces a figure only by one with more launches or a verdict."""
+        """Return an INSERT that replaces a figure by one with more launches, or a later verdict.
+
+        The second stage, and the search for a commit, change the verdict of a stored session.
+        """
         statement = self._insert(FIGURES)
         new = statement.excluded
         keys = [column.name for column in FIGURES.primary_key]
@@ -534,7 +537,7 @@ class HistoryStore:
             set_={c.name: new[c.name] for c in FIGURES.columns if c.name not in keys},
             where=or_(
                 new["count"] > FIGURES.c["count"],
-                and_(new["count"] == FIGURES.c["count"], FIGURES.c.outcome.is_(None)),
+                and_(new["count"] == FIGURES.c["count"], new["outcome"].is_not(None)),
             ),
         )
 

@@ -96,6 +96,18 @@ def test_verdict_is_added_to_launches_without_one(store):
     assert session.figure.verdict == verdict
 
 
+def test_a_later_verdict_on_the_same_launches_replaces_the_earlier_one(store):
+    first, later = (
+        make_recorded_session(make_case(), 0, 0.01, outcome=outcome)
+        for outcome in (Outcome.UNDECIDED, Outcome.REGRESSION)
+    )
+    store.append([first])
+    store.append([later])
+
+    (session,) = sessions_of(store)
+    assert session.figure.verdict.outcome is Outcome.REGRESSION
+
+
 def test_sessions_of_two_hosts_in_one_second_are_separate(store):
     for host in ("one", "two"):
         assert store.append([make_recorded_session(make_case(), 0, 0.01, host=host)]) == 1
