@@ -20,15 +20,16 @@ from ddp_perf.cli.measuring import TerminatedError, raise_terminated
 from ddp_perf.core.case import Tier
 from ddp_perf.duel.values import read_duel
 from ddp_perf.errors import ConfigError, ExitCode
-from ddp_perf.render.checkout import Checkout, run_page
+from ddp_perf.render.checkout import Checkout, artifacts_page
 from ddp_perf.render.model import Report
 from ddp_perf.report.duel.report import build_duel
-from ddp_perf.report.pull_request import pull_request_markdown
+from ddp_perf.report.pull_request import ENDS, pull_request_markdown
 from ddp_perf.report.work_rows import WORK_DATA, WorkReport, build_work
 from ddp_perf.system.capacity import tier_of
 from ddp_perf.system.files import write_files
 from ddp_perf.system.git import head_of, merge_base
 from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.host.host import job_address
 from ddp_perf.system.host.termination import sigterm_calls
 
 COMMENT = "comment.md"
@@ -45,8 +46,6 @@ _WORST_FIRST = (
     ExitCode.GREEN,
     ExitCode.NO_TESTS,
 )
-# The ends of a session that ran all of its tests: the next one follows.
-_WHOLE = (ExitCode.GREEN, ExitCode.RED, ExitCode.UNDECIDED, ExitCode.NO_TESTS)
 
 
 def pr(
@@ -99,7 +98,7 @@ def pr(
     counting = ["-m", "work", *(_AT_ONCE if importlib.util.find_spec("xdist") else ()), *others]
     files = f"--junitxml={report}/junit.xml", f"--ddp-report={report}"
     codes = {"counts": _run(counting, *files)}
-    if duel is not None and codes["counts"] in _WHOLE:
+    if duel is not None and codes["counts"] in ENDS:
         files = f"--junitxml={report}/junit-duel.xml", f"--ddp-report={report}"
         codes["duel"] = _run(duel, *files, f"--ddp-json={report / _DUEL_RESULTS}")
     _write_comment(report, codes, os.environ)
@@ -163,8 +162,9 @@ def _write_comment(directory: Path, codes: Mapping[str, int], environ: Mapping[s
     checkout = Checkout.of_job(
         [".", "src"], Path.cwd(), environ, None if head is None else head.commit
     )
+    pages = artifacts_page(job_address(environ))
     text = pull_request_markdown(
-        codes, _duel_report(directory), _work_report(directory), checkout, run_page(environ)
+        codes, _duel_report(directory), _work_report(directory), checkout, pages
     )
     write_files(directory, [(COMMENT, text.encode("utf-8", "replace"))])
     write_line(f"the comment: {directory / COMMENT}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site
 from ddp_perf.render.units import counted, short_names
 
@@ -28,6 +29,13 @@ class Status(str, enum.Enum):
     UNDECIDED = "UNDECIDED"
     GREEN = "GREEN"
     UNTESTED = "UNTESTED"  # of a case: no test asserts its verdict, which does not count
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Status:
+        """Return the status of a verdict by itself, whatever was stored or acknowledged."""
+        if outcome.is_red:
+            return cls.RED
+        return cls.GREEN if outcome.is_good else cls.UNDECIDED
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):

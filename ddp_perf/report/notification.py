@@ -1,4 +1,4 @@
-"""The message that tells a team what one session changed: as a value, and as text for Slack."""
+"""The message about what one session changed: as a value, and as text for Slack."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ddp_perf.render.model import NextStep, Note, Report, Section, Status, Summa
 
 MARKER = "<!-- ddp-perf -->"  # the first line: a job finds the comment that it updates by it
 # The ends of a session that ran all of its tests.
-_ENDS: dict[int, tuple[str, Status]] = {
+ENDS: dict[int, tuple[str, Status]] = {
     ExitCode.GREEN: ("green", Status.GREEN),
     ExitCode.RED: ("red", Status.RED),
     ExitCode.NO_TESTS: ("no test was selected", Status.GREEN),
@@ -26,11 +26,11 @@ def pull_request_markdown(
     duel: Report | None,
     work: Report | None,
     checkout: Checkout,
-    run: str | None = None,
+    run: str = "",
 ) -> str:
     """Return the comment. ``codes`` are the exit codes of the steps by name.
 
-    ``run`` is the address of the job, which has the pages.
+    ``run`` is the address of the job's artifacts, which have the pages; empty: it has none.
     """
     text = report_markdown(build_pull_request(codes, duel, work), checkout)
     pages = " and ".join(one.page for one in (duel, work) if one is not None)
@@ -45,7 +45,7 @@ def build_pull_request(
     """Return one report of the duel and of the counts, of which None left no result."""
     steps = {"duel": duel, "counts": work}
     ended = [
-        f"{name}: {_ENDS[code][0] if code in _ENDS else f'exit code {code}'}"
+        f"{name}: {ENDS[code][0] if code in ENDS else f'exit code {code}'}"
         + (f" ({report.headline})" if (report := steps.get(name)) is not None else "")
         for name, code in codes.items()
     ]
@@ -81,7 +81,7 @@ def _status(codes: Mapping[str, int], lead: Report | None) -> Status:
         return Status.RED
     if set(codes.values()) == {ExitCode.NO_TESTS}:
         return Status.UNDECIDED
-    ends = [_ENDS[code][1] if code in _ENDS else Status.UNDECIDED for code in codes.values()]
+    ends = [ENDS[code][1] if code in ENDS else Status.UNDECIDED for code in codes.values()]
     return min(ends, key=list(Status).index)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.core.verdict import Outcome
 from ddp_perf.core.work import Site, StepWork
 from ddp_perf.render.model import (
     CASE,
@@ -125,7 +124,7 @@ def _row(one: CountedCase, accelerators: Sequence[str]) -> WorkRow:
     costs = (work_cost(one, accelerator) for accelerator in accelerators)
     return msgspec.structs.replace(
         row,
-        status=_status(verdict.outcome) if one.saved is None else Status.GREEN,
+        status=Status.of(verdict.outcome) if one.saved is None else Status.GREEN,
         verdict=verdict_word(one),
         reason=verdict.reason,
         options=verdict.options,
@@ -142,13 +141,6 @@ def verdict_word(one: CountedCase) -> str:
     if one.verdict is None:
         return NOT_COUNTED
     return one.verdict.outcome.value if one.saved is None else STORED
-
-
-def _status(outcome: Outcome) -> Status:
-    """Return the status that the test of the case ends with: it fails, skips or passes."""
-    if outcome is Outcome.REGRESSION:
-        return Status.RED
-    return Status.GREEN if outcome.is_good else Status.UNDECIDED
 
 
 def _change_row(one: CountedCase, change: WorkChange, accelerators: Sequence[str]) -> ChangeRow:

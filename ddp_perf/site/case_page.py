@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 
 from ddp_perf.core.metric import metric_title
-from ddp_perf.core.verdict import Outcome, Settled
+from ddp_perf.core.verdict import Settled
 from ddp_perf.history.chart import history_chart
 from ddp_perf.history.records import HistoryPoint, SessionInfo
 from ddp_perf.history.text import describe_change, figure_text, unit_of
@@ -27,8 +27,8 @@ from ddp_perf.render.model import (
     words,
 )
 from ddp_perf.render.units import ABSENT, change_range, counted, culprit_text, percent_change
+from ddp_perf.site.links import commit_link, commits_link, job_link
 from ddp_perf.site.regressions_page import regression_table
-from ddp_perf.site.source import commit_link, commits_link, job_link
 from ddp_perf.site.views import CaseView
 
 _NOW = (
@@ -79,18 +79,12 @@ def _now(view: CaseView) -> Iterator[tuple[Cell, ...]]:
         assert verdict is not None  # the view has judged ones
         yield (
             Cell(metric_title(figure.metric)),
-            Cell(verdict.outcome.value, verdict.outcome.severity, _status(verdict.outcome)),
+            Cell(verdict.outcome.value, verdict.outcome.severity, Status.of(verdict.outcome)),
             Cell(figure_text(figure.metric, figure.value, unit=True), figure.value),
             Cell(ABSENT if verdict.ratio is None else percent_change(verdict.ratio), verdict.ratio),
             Cell(change_range(verdict.interval)),
             Cell(verdict.reason),
         )
-
-
-def _status(outcome: Outcome) -> Status:
-    if outcome.is_red:
-        return Status.RED
-    return Status.GREEN if outcome.is_good else Status.UNDECIDED
 
 
 def _sections(view: CaseView) -> Iterator[Section]:

@@ -13,7 +13,7 @@ from ddp_perf.render.chart import BLUE, Chart, layered, points, tips, titled
 from ddp_perf.render.model import Cell, Column, Plot, Report, Section, Status, Table, notes, words
 from ddp_perf.render.units import ABSENT, counted, percent_range, short_percent
 from ddp_perf.site.views import SiteViews
-from ddp_perf.stats.interval import share_found
+from ddp_perf.stats.interval import Share, share_found
 
 _COLUMNS = (
     *words("month"),
@@ -27,52 +27,50 @@ _COLUMNS = (
 
 def gate_page(views: SiteViews) -> Report:
     """Return the share of hidden slow-downs that the gate found, by month."""
-    hidden = _meant(views.audits)
-    found = share_found(sum(one.is_found for one in hidden), len(hidden)) if hidden else None
-    share = f"{found.found} of {counted(len(hidden), 'hidden slow-down')} found" if found else ""
+    power = _power(views.audits)
+    found = f"{power.found} of {counted(power.trials, 'hidden slow-down')} found"
     months = sorted({audit.date[:7] for audit in views.audits}, reverse=True)
     by_month = [(one, [a for a in views.audits if a.date.startswith(one)]) for one in months]
     plot = Plot(functools.partial(_charts, by_month))
+    chart = Section(title="Power over time", parts=(plot,), opened=True)
     return Report(
         title="The gate",
-        verdict=share or "No audit so far",
+        verdict=found if power.trials else "No hidden slow-down so far",
         status=Status.UNTESTED,
         headline=f"{counted(len(views.audits), 'audit')}; --ddp-audit ends a session with one",
         table=Table(label="audits", columns=_COLUMNS, rows=tuple(_row(*one) for one in by_month)),
         notes=notes([AUDIT_MEANING]),
-        sections=(Section(title="Power over time", parts=(plot,), opened=True),) if hidden else (),
+        sections=(chart,) if power.trials else (),
     )
 
 
-def _meant(audits: Sequence[GateAudit]) -> list[GateAudit]:
-    """Return the audits whose slow-down is meant to be red."""
-    return [audit for audit in audits if audit.size and audit.size >= audit.tolerance]
+def _power(audits: Sequence[GateAudit]) -> Share:
+    """Return the share found of the slow-downs that are meant to be red."""
+    meant = [audit for audit in audits if audit.size and audit.size >= audit.tolerance]
+    return share_found(sum(audit.is_found for audit in meant), len(meant))
 
 
 def _row(month: str, audits: Sequence[GateAudit]) -> tuple[Cell, ...]:
-    hidden = _meant(audits)
+    power = _power(audits)
     nothing = [audit for audit in audits if not audit.size]
-    share = share_found(sum(one.is_found for one in hidden), len(hidden)) if hidden else None
+    alarms = sum(audit.is_found for audit in nothing)
     return (
         Cell(month, month),
-        Cell(str(len(hidden)), len(hidden)),
-        Cell(short_percent(share.found / len(hidden)), share.found / len(hidden))
-        if share
-        else Cell(ABSENT),
-        Cell(percent_range(*share.interval)) if share else Cell(ABSENT),
+        Cell(str(power.trials), power.trials),
+        Cell(ABSENT if power.value is None else short_percent(power.value), power.value),
+        Cell(percent_range(*power.interval) if power.trials else ABSENT),
         Cell(str(len(nothing)), len(nothing)),
-        Cell(str(sum(one.is_found for one in nothing)), sum(one.is_found for one in nothing)),
+        Cell(str(alarms), alarms),
     )
 
 
 def _charts(by_month: Sequence[tuple[str, Sequence[GateAudit]]]) -> Iterator[Chart]:
     rows = []
     for month, audits in by_month:
-        if hidden := _meant(audits):
-            share = share_found(sum(one.is_found for one in hidden), len(hidden))
-            low, high = share.interval
-            found = share.found / len(hidden)
-            rows.append({"month": month, "found": found, "low": low, "high": high})
+        power = _power(audits)
+        if power.trials:
+            low, high = power.interval
+            rows.append({"month": month, "found": power.value, "low": low, "high": high})
     shown = points(rows)
     scale = alt.Scale(domain=[0, 1])
     axis = alt.Y("found:Q", title="share found", scale=scale, axis=alt.Axis(format="%"))

@@ -1,4 +1,4 @@
-"""Links from a session to what it measured: its commit and its CI job."""
+"""The links of a site: to the page of a case, and to the commit and the CI job of a session."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from markupsafe import Markup
 
 from ddp_perf.history.records import SessionInfo
 from ddp_perf.render.units import ABSENT
+from ddp_perf.site.views import CaseView
+
+CASES = "cases"  # the directory of the cases' pages, in that of the others
 
 _LENGTH = 10  # digits of a commit that a reader sees
 # The repository's address is a part of the job's: of GitHub, and of GitLab.
 _REPOSITORY = re.compile(r"(https?://.+?)(?:/actions/runs/|(/-)/jobs/)")
+
+
+def case_link(view: CaseView, text: str = "") -> str:
+    """Return a link to the page of a case, from a page beside the overview."""
+    address = f"{CASES}/{view.file}"
+    return Markup('<a href="{}">{}</a>').format(address, text or view.case.case_id)
 
 
 def commit_link(info: SessionInfo) -> str:

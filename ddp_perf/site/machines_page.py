@@ -8,7 +8,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.text import figure_text
 from ddp_perf.render.model import CASE, Cell, Column, Report, Status, Table, notes
 from ddp_perf.render.units import ABSENT, counted
-from ddp_perf.site.overview import link
+from ddp_perf.site.links import case_link
 from ddp_perf.site.views import CaseView, SiteViews
 
 
@@ -50,5 +50,5 @@ def _row(name: str, found: Sequence[CaseView], machines: Sequence[str]) -> tuple
             continue
         view, level = levels[machine]
         text = f"{figure_text(STEP_TIME.name, level, unit=True)} ({level / fastest:.2f} ×)"
-        cells.append(Cell(link(f"cases/{view.file}", text), level))
+        cells.append(Cell(case_link(view, text), level))
     return tuple(cells)

@@ -12,6 +12,7 @@ from ddp_perf.history.standing import State
 from ddp_perf.history.text import figure_text, unit_of
 from ddp_perf.render.model import CASE, Cell, Column, Report, Status, Table
 from ddp_perf.render.units import ABSENT, counted, percent_change
+from ddp_perf.site.links import case_link
 from ddp_perf.site.views import CaseView, SiteViews
 
 _WIDTH, _HEIGHT = 130, 26  # pixels of a curve
@@ -57,7 +58,7 @@ def _row(view: CaseView) -> tuple[Cell, ...]:
     ranks = int(work.get("world_size", 1))
     strategy = str(work.get("strategy") or work.get("collective.kind") or "script")
     return (
-        Cell(link(f"cases/{view.file}", view.case.case_id), view.case.case_id),
+        Cell(case_link(view), view.case.case_id),
         Cell(word, list(Status).index(status), status),
         Cell(curve(history.series.metric, [point.figure.value or 0.0 for point in sound], status)),
         Cell(figure_text(history.series.metric, newest, unit=True), newest),
@@ -68,11 +69,6 @@ def _row(view: CaseView) -> tuple[Cell, ...]:
         Cell(strategy, strategy),
         Cell(str(ranks), ranks),
     )
-
-
-def link(address: str, text: str) -> Markup:
-    """Return a link of a page."""
-    return Markup('<a href="{}">{}</a>').format(address, text)
 
 
 def curve(metric: str, values: Sequence[float], status: Status) -> str:

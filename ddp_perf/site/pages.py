@@ -11,6 +11,7 @@ from ddp_perf.render.model import Report
 from ddp_perf.render.page import Link, report_page
 from ddp_perf.site.case_page import case_page
 from ddp_perf.site.gate_page import gate_page
+from ddp_perf.site.links import CASES
 from ddp_perf.site.machines_page import machines_page
 from ddp_perf.site.overview import overview
 from ddp_perf.site.regressions_page import regressions_page
@@ -19,7 +20,6 @@ from ddp_perf.system.files import write_files
 
 INDEX = "index.html"
 _REGRESSIONS = "regressions.html"
-_CASES = "cases"
 _CHARTS = "charts.js"  # the only file that pages share
 _PAGES: dict[str, tuple[str, Callable[[SiteViews], Report]]] = {
     INDEX: ("Cases", overview),
@@ -35,7 +35,7 @@ def write_site(directory: Path, views: SiteViews) -> list[Path]:
     Each file is replaced as a whole. The overview comes last: it never links to a page that is not
     there yet.
     """
-    written = write_files(directory / _CASES, _case_pages(views))
+    written = write_files(directory / CASES, _case_pages(views))
     return [*written, *write_files(directory, _other_pages(views))]
 
 

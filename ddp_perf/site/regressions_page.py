@@ -11,8 +11,7 @@ from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.standing import Regression, State
 from ddp_perf.render.model import Cell, Column, Report, Status, Table, figures, notes, words
 from ddp_perf.render.units import ABSENT, counted, culprit_text, percent_change
-from ddp_perf.site.overview import link
-from ddp_perf.site.source import commit_link, commits_link
+from ddp_perf.site.links import case_link, commit_link, commits_link
 from ddp_perf.site.views import CaseView, SiteViews
 
 _STATES = {State.OPEN: Status.RED, State.ACKNOWLEDGED: Status.UNDECIDED}
@@ -64,7 +63,7 @@ def regression_table(
 
 
 def _where(view: CaseView) -> Iterator[Cell]:
-    yield Cell(link(f"cases/{view.file}", view.case.case_id), view.case.case_id)
+    yield Cell(case_link(view), view.case.case_id)
     yield Cell(view.case.accelerator, view.case.accelerator)
 
 

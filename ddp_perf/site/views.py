@@ -70,7 +70,7 @@ class CaseView(msgspec.Struct, frozen=True, kw_only=True):
         worst = self.newest[0].figure.verdict if self.newest else None
         if worst is None:
             return Status.UNTESTED, "not judged"
-        return Status.GREEN if worst.outcome.is_good else Status.UNDECIDED, worst.outcome.value
+        return Status.of(worst.outcome), worst.outcome.value
 
     @property
     def _is_slower(self) -> bool:

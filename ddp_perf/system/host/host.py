@@ -95,10 +95,9 @@ _JOB_VARIABLES = ("CI_JOB_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL", "BUIL
 
 def job_address(environ: Mapping[str, str]) -> str:
     """Return the address of the CI job that runs this, or "" if none does."""
-    if environ.get("GITHUB_ACTIONS") == "true":
-        parts = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
-        server, repository, run = (environ.get(name, "") for name in parts)
-        return f"{server}/{repository}/actions/runs/{run}"
+    if {"GITHUB_REPOSITORY", "GITHUB_RUN_ID"} <= environ.keys():
+        server = environ.get("GITHUB_SERVER_URL", "https://github.com")
+        return f"{server}/{environ['GITHUB_REPOSITORY']}/actions/runs/{environ['GITHUB_RUN_ID']}"
     named = next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "")
     # What may be a secret is left out: a user with a password, and a query.
     address = re.match(r"(https?://)(?:[^/?#@]*@)?([^?#]+)", named)
