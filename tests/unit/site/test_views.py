@@ -30,6 +30,10 @@ def append(store, day, outcome=Outcome.PASS, *, case=CASE, suite="quick", value=
     store.append([msgspec.structs.replace(record, info=info)])
 
 
+def with_figures(case, *figures):
+    return msgspec.structs.replace(case, figures=figures)
+
+
 def test_a_case_of_two_suites_has_a_page_for_each(store):
     append(store, 0, RED, suite="one")
     append(store, 1, suite="two")
@@ -53,6 +57,21 @@ def test_a_regression_of_a_case_whose_work_changed_has_ended_and_is_kept(store):
     assert view.case.work == other.work()
     assert [one.state for one in view.regressions] == [State.ENDED]
     assert view.standing[0] is Status.GREEN
+
+
+def test_a_regression_of_a_metric_that_is_judged_no_more_has_ended(store):
+    red = make_recorded_session(CASE, 0, 0.01, outcome=RED)
+    (case,) = red.cases
+    tail = msgspec.structs.replace(case.figures[0], metric="tail")
+    store.append([msgspec.structs.replace(red, cases=(with_figures(case, tail),))])
+    append(store, 0)
+
+    still, *_ = views_of(store).cases
+    append(store, 1)
+    later, *_ = views_of(store).cases
+
+    assert [one.state for one in still.regressions] == [State.OPEN]
+    assert [one.state for one in later.regressions] == [State.ENDED]
 
 
 def test_a_case_that_its_suite_measures_no_more_is_not_red_for_ever(store):
