@@ -34,7 +34,7 @@ from ddp_perf.core.launch import (
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.note import Note, NoteKind
-from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.verdict import Culprit, Outcome, Verdict
 from ddp_perf.core.work import StepWork
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.measure.experiment import LoggedLaunch
@@ -505,6 +505,23 @@ def make_acknowledgement(case: Case, /, **changes: Any) -> Acknowledgement:
         "date": "2026-01-01T00:00:00+00:00",
     }
     return Acknowledgement(**{**fields, **changes})
+
+
+def make_culprit(**changes: Any) -> Culprit:
+    """A commit that launches found."""
+    fields = {
+        "kind": "commit",
+        "name": "1a2b3c4d5e6f708192a3",
+        "title": "Fuse the loss",
+        "author": "Ada",
+        "probability": 0.98,
+        "ratio": 1.12,
+        "interval": (1.101, 1.14),
+        "launches": 24,
+        "seconds": 60.0,
+        "why": "step time of 24 launches",
+    }
+    return Culprit(**{**fields, **changes})
 
 
 HOSTILE = '</title><script>alert("&1")</script><svg onload=x> `|%_$ \\ é\n::error::'

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.verdict import Culprit, GateAudit, Outcome, Settled
+from ddp_perf.core.verdict import GateAudit, Outcome, Settled
 from ddp_perf.history.records import (
     CaseRecord,
     RecordedFigure,
@@ -20,7 +22,8 @@ from ddp_perf.history.records import (
     SessionRecord,
 )
 from ddp_perf.history.store import HistoryStore, chunks_of
-from tests.builders import make_cases, make_environment
+from ddp_perf.site.views import SiteViews, views_of
+from tests.builders import make_cases, make_culprit, make_environment
 
 MACHINES = ("cpu-epyc-2c-a", "cpu-xeon-4c-b")
 FIRST = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
@@ -44,6 +47,15 @@ def fill_history(url: str, *, cases: int = 8, sessions: int = 60) -> None:
     for audit in _audits(sessions):
         store.append_audit(audit)
     store.close()
+
+
+@contextlib.contextmanager
+def views_of_history(directory: Path, *, cases: int = 8, sessions: int = 60) -> Iterator[SiteViews]:
+    """Yield what a site shows of a history in this directory, as `fill_history` makes it."""
+    url = f"sqlite:///{directory / 'h.sqlite'}"
+    fill_history(url, cases=cases, sessions=sessions)
+    with contextlib.closing(HistoryStore(url)) as store:
+        yield views_of(store)
 
 
 def _records(cases: int, sessions: int) -> Iterator[SessionRecord]:
@@ -101,18 +113,7 @@ def _case(number: int, when: float, noise: np.ndarray, place: int) -> CaseRecord
 
 
 def _verdict(ratio: float, *, red: bool, kind: str) -> RecordedVerdict:
-    culprit = Culprit(
-        kind="commit",
-        name="abcdef123456",
-        title="Fuse the loss",
-        author="A. Person",
-        probability=0.98,
-        ratio=1.12,
-        interval=(1.1, 1.14),
-        launches=24,
-        seconds=180.0,
-        why="launches of six commits",
-    )
+    culprit = make_culprit(name="abcdef123456", author="A. Person", interval=(1.1, 1.14))
     settled = Settled(reference=FIRST.isoformat(), label="2026-01-01 (abcdef)", pairs=12)
     return RecordedVerdict(
         outcome=Outcome.REGRESSION if red else Outcome.PASS,

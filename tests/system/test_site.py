@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.history.store import HistoryStore
 from ddp_perf.report.directory import write_report
 from ddp_perf.site.pages import INDEX, write_site
-from ddp_perf.site.views import views_of
 from tests.browsers import DARK, NEEDS_BROWSER, look, picture
-from tests.histories import MACHINES, fill_history
+from tests.histories import MACHINES, views_of_history
 from tests.projects import REPOSITORY
 from tests.reports import make_source, make_suite_result
 
@@ -76,11 +74,8 @@ AXE = """
 
 @pytest.fixture(scope="module")
 def views(tmp_path_factory):
-    url = f"sqlite:///{tmp_path_factory.mktemp('history') / 'h.sqlite'}"
-    fill_history(url, cases=10, sessions=90)
-    store = HistoryStore(url)
-    yield views_of(store)
-    store.close()
+    with views_of_history(tmp_path_factory.mktemp("history"), cases=10, sessions=90) as views:
+        yield views
 
 
 @pytest.fixture(scope="module")

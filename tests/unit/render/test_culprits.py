@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.verdict import Culprit
 from ddp_perf.render.units import culprit_text
-
-
-def make_culprit(**changes):
-    fields = {
-        "kind": "commit",
-        "name": "1a2b3c4d5e6f708192a3",
-        "title": "Fuse the loss",
-        "author": "Ada",
-        "probability": 0.98,
-        "ratio": 1.12,
-        "interval": (1.101, 1.14),
-        "launches": 24,
-        "seconds": 60.0,
-        "why": "step time of 24 launches",
-    }
-    return Culprit(**{**fields, **changes})
+from tests.builders import make_culprit
 
 
 @pytest.mark.parametrize(

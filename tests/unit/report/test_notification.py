@@ -6,25 +6,17 @@ import json
 
 import msgspec
 
-from ddp_perf.core.verdict import Culprit, Outcome, Settled
+from ddp_perf.core.verdict import Outcome, Settled
 from ddp_perf.history.events import events
 from ddp_perf.render.units import to_json
 from ddp_perf.report.notification import notification, slack_text
+from tests.builders import make_culprit
 from tests.recorded_sessions import LEVEL, SLOW, make_judged_series
 
 GOOD, RED, STAYED = (LEVEL, Outcome.PASS), (SLOW, Outcome.REGRESSION), (SLOW, Outcome.PASS)
 JOB = "https://ci.example.com/job?a=1&b=2"
-CULPRIT = Culprit(
-    kind="commit",
-    name="3" * 40,
-    title="Fuse the <loss> & the head",
-    author="A",
-    probability=0.98,
-    ratio=1.2,
-    interval=(1.18, 1.22),
-    launches=30,
-    seconds=200.0,
-    why="launches",
+CULPRIT = make_culprit(
+    name="3" * 40, title="Fuse the <loss> & the head", author="A", ratio=1.2, interval=(1.18, 1.22)
 )
 
 

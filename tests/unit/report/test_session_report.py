@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
-from ddp_perf.core.verdict import Cause, Culprit, Explanation, Outcome, Settled
+from ddp_perf.core.verdict import Cause, Explanation, Outcome, Settled
 from ddp_perf.render.terminal import report_text
 from ddp_perf.report.case_text import why_slower
 from ddp_perf.report.rows import report_summary
@@ -16,6 +16,7 @@ from ddp_perf.report.session_report import build_session, build_suite
 from tests.builders import (
     make_acknowledgement,
     make_cases,
+    make_culprit,
     make_excuse,
     make_failure,
     make_finding,
@@ -24,17 +25,8 @@ from tests.builders import (
 )
 
 ONE, TWO, FOUR = make_cases(world_sizes=[1, 2, 4])
-CULPRIT = Culprit(
-    kind="commit",
-    name="5" * 40,
-    title="Fuse the loss",
-    author="A",
-    probability=0.98,
-    ratio=1.2,
-    interval=(1.1, 1.3),
-    launches=9,
-    seconds=30.0,
-    why="launches",
+CULPRIT = make_culprit(
+    name="5" * 40, author="A", ratio=1.2, interval=(1.1, 1.3), launches=9, seconds=30.0
 )
 
 

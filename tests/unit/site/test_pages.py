@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.history.store import HistoryStore
 from ddp_perf.render.model import Status
 from ddp_perf.site.case_page import case_page
 from ddp_perf.site.gate_page import gate_page
@@ -16,8 +15,7 @@ from ddp_perf.site.machines_page import machines_page
 from ddp_perf.site.overview import curve, overview
 from ddp_perf.site.pages import write_site
 from ddp_perf.site.regressions_page import regressions_page
-from ddp_perf.site.views import views_of
-from tests.histories import MACHINES, fill_history
+from tests.histories import MACHINES, views_of_history
 from tests.pages import page_text
 
 SESSIONS = 60
@@ -25,11 +23,8 @@ SESSIONS = 60
 
 @pytest.fixture(scope="module")
 def views(tmp_path_factory):
-    url = f"sqlite:///{tmp_path_factory.mktemp('history') / 'h.sqlite'}"
-    fill_history(url, sessions=SESSIONS)
-    store = HistoryStore(url)
-    yield views_of(store)
-    store.close()
+    with views_of_history(tmp_path_factory.mktemp("history"), sessions=SESSIONS) as views:
+        yield views
 
 
 @pytest.fixture(scope="module")
