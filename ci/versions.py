@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What the tests of a pair came to."""
+    """The result of the tests of a pair."""
 
     torch: str
     cuda: str  # that it is built for; "–": for none
