@@ -1,0 +1,63 @@
+"""Try every fault in every place: what does the user see, what is kept, and what is left over?
+
+    python benchmarks/faults [--part NAME ...] [--trials N] [--seed N] [--write]
+
+A part is a file beside this one. ``--write`` records the rows of the parts that ran in
+``benchmarks/data/faults.json``, of which `ci/reference.py` makes docs/reliability.md. It exits with
+1 if anything was lost or left over, or a fault was not named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+sys.path[0] = str(ROOT)
+
+from benchmarks.faults.recorded import PARTS, RECORDED, Recorded
+from tests.faults.matrix import Row, Tried, rows_of
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--trials", type=int, default=1000, help="of signals at random moments")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args(arguments)
+    found: Recorded = msgspec.json.decode(RECORDED.read_bytes(), type=Recorded)
+    sound = True
+    for part in asked.part or PARTS:
+        trials: list[Tried] = []
+        print(f"{part}:", flush=True)
+        module = importlib.import_module(f"benchmarks.faults.{part}")
+        for trial in module.trials(trials=asked.trials, seed=asked.seed):
+            trials.append(trial)
+            if not trial.survived or trial.lost or trial.leaked:
+                print(f"  NOT SOUND: {trial}", flush=True)
+        rows = tuple(rows_of(trials))
+        for row in rows:
+            print(f"  {_line(row)}")
+        sound = sound and bool(rows) and all(row.is_sound for row in rows)
+        found[part] = rows
+    if asked.write:
+        ordered = {part: found[part] for part in PARTS if part in found}
+        RECORDED.write_bytes(msgspec.json.format(msgspec.json.encode(ordered)) + b"\n")
+    return 0 if sound else 1
+
+
+def _line(row: Row) -> str:
+    slowest = "" if row.slowest_s is None else f", slowest detection {row.slowest_s:.1f} s"
+    return (
+        f"{row.fault}: tried {row.tried}, survived {row.survived}, lost {row.lost},"
+        f" leaked {row.leaked}{slowest}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
