@@ -1,4 +1,4 @@
-"""The matrix of faults: what was tried, what the user saw, what was kept, and what was left over."""
+"""The matrix of faults: what was tried, what the user saw, what was kept, what was left over."""
 
 from __future__ import annotations
 
