@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.faults.recorded import PARTS, RECORDED, Recorded
 from tests.faults.matrix import Row, Tried, rows_of
