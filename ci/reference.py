@@ -36,6 +36,10 @@ from ddp_perf.report.figures import HIDDEN, MEANINGS, SHOWN, UTILISATION
 from ddp_perf.report.work_rows import WORK_COLUMNS
 from ddp_perf.session.result import conclude
 
+sys.path.append(str(ROOT))  # the studies are no package
+
+from benchmarks.faults.recorded import fault_rows
+
 Node = Mapping[str, Any]  # of a JSON schema
 
 
@@ -320,7 +324,7 @@ BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     one.__name__: one
     for one in (
         *(options, ini_keys, cluster_keys, commands, suite_fields, models, columns),
-        *(outcomes, duel_outcomes, exit_codes, causes, files, json_schemas),
+        *(outcomes, duel_outcomes, exit_codes, causes, files, json_schemas, fault_rows),
     )
 }
 

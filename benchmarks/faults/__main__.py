@@ -10,7 +10,9 @@ A part is a file beside this one. ``--write`` records the rows of the parts that
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,18 +20,18 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.faults.recorded import PARTS, RECORDED, Recorded
+from benchmarks.faults.recorded import PARTS, RECORDED, Part, read_recorded
 from tests.faults.matrix import Row, Tried, rows_of
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--part", action="append", choices=list(PARTS))
     parser.add_argument("--trials", type=int, default=1000, help="of signals at random moments")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)
-    found: Recorded = msgspec.json.decode(RECORDED.read_bytes(), type=Recorded)
+    found = read_recorded()
     sound = True
     for part in asked.part or PARTS:
         trials: list[Tried] = []
@@ -43,11 +45,21 @@ def main(arguments: list[str]) -> int:
         for row in rows:
             print(f"  {_line(row)}")
         sound = sound and bool(rows) and all(row.is_sound for row in rows)
-        found[part] = rows
+        found[part] = Part(date=_today(), commit=_commit(), rows=rows)
     if asked.write:
         ordered = {part: found[part] for part in PARTS if part in found}
         RECORDED.write_bytes(msgspec.json.format(msgspec.json.encode(ordered)) + b"\n")
     return 0 if sound else 1
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    done = subprocess.run(command, cwd=RECORDED.parent, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _line(row: Row) -> str:

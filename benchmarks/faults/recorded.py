@@ -1,12 +1,69 @@
-"""The rows of the matrix that were recorded last."""
+"""The rows of the matrix that were recorded last, and their page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from tests.faults.matrix import Row
 
-PARTS = ("ranks", "ends", "storage", "inputs", "outsiders", "endurance")
+PARTS = {
+    "ranks": "A rank fails",
+    "ends": "The driver or the server ends",
+    "storage": "The storage fails",
+    "inputs": "A file or a node says nonsense",
+    "outsiders": "Somebody wants in",
+    "endurance": "The suite runs for long",
+}
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
-Recorded: TypeAlias = dict[str, tuple[Row, ...]]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one part, and when they were recorded."""
+
+    date: str  # ISO 8601
+    commit: str
+    rows: tuple[Row, ...]
+
+
+Recorded: TypeAlias = dict[str, Part]
+
+
+def read_recorded() -> Recorded:
+    return msgspec.json.decode(RECORDED.read_bytes(), type=Recorded)
+
+
+def fault_rows() -> Iterator[str]:
+    """Yield the lines of the page: a heading and a table for each part that was recorded."""
+    for name, part in read_recorded().items():
+        yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
+        yield from ("| fault | where | you see | kept |", "|---|---|---|---|")
+        for row in part.rows:
+            cells = (row.fault, _places(row.where), f"`{_plain(row.seen)}`", row.kept)
+            yield f"| {' | '.join(cells)} |"
+
+
+def _summary(part: Part) -> str:
+    rows = part.rows
+    slowest = max((row.slowest_s for row in rows if row.slowest_s is not None), default=None)
+    noticed = "" if slowest is None else f", the slowest named after {slowest:.1f} s"
+    return (
+        f"{part.date}, {part.commit}: tried {sum(row.tried for row in rows):,}, survived"
+        f" {sum(row.survived for row in rows):,}, lost {sum(row.lost for row in rows)}, left over"
+        f" {sum(row.leaked for row in rows)}{noticed}."
+    )
+
+
+def _places(where: tuple[str, ...]) -> str:
+    """Return the places of all trials: their parts by position, if all have as many."""
+    split = [place.split(", ") for place in where]
+    if len({len(parts) for parts in split}) > 1:
+        return "; ".join(where)
+    return "; ".join(", ".join(dict.fromkeys(parts)) for parts in zip(*split, strict=True))
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("`", "'")
