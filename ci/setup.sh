@@ -26,7 +26,7 @@ import sys
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 obstacle = launch_obstacle()
 sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . installs them)")' || return
-    wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)
+    wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.{txt,lock} pyproject.toml | cksum)
     exec 9>&- # of a shell that sourced this file
     if { exec 9<>.venv.lock; } 2>/dev/null; then # else nobody here changes .venv
         ddp_lock -s
@@ -59,7 +59,7 @@ ddp_make_environment() {
     local site pip=(.venv/bin/python -m pip install --disable-pip-version-check)
     [ -t 2 ] || pip+=(--quiet) # progress is for people
     site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    "${pip[@]}" --no-deps -r ci/requirements.txt >&2
+    "${pip[@]}" --no-deps --require-hashes -r ci/requirements.lock >&2
     if ddp_torch_directory "$1" >"$site/torch-under-test.pth"; then
         echo "setup: torch of $1 is what is tested" >&2
     else

@@ -119,7 +119,7 @@ def test(python: str, version: str, scratch: Path) -> Run:
     try:
         for command in (
             ["uv", "venv", "--quiet", f"--python={python}", str(environment)],
-            [*install, "--no-deps", f"--requirement={ROOT / 'ci' / 'requirements.txt'}"],
+            [*install, "--no-deps", f"--requirement={ROOT / 'ci' / 'requirements.lock'}"],
             [*install, f"torch=={version}"],
             [*install, "--no-deps", "--no-build-isolation", f"--editable={ROOT}"],
         ):

@@ -146,7 +146,7 @@ def build(tmp_path, *, after):
     """Run the set-up of the Dockerfile in a copy of the project, and return its end."""
     root = tmp_path / "project"
     (root / "ci").mkdir(parents=True)
-    for name in ("ci/setup.sh", "ci/requirements.txt", "pyproject.toml"):
+    for name in ("ci/setup.sh", "ci/requirements.txt", "ci/requirements.lock", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, root / name)
     (root / "ddp_perf").symlink_to(REPOSITORY / "ddp_perf")
     python = tmp_path / "python3"

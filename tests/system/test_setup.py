@@ -54,7 +54,12 @@ class SetUp:
     def __init__(self, directory):
         self.root = directory / "project"
         (self.root / "ci").mkdir(parents=True)
-        for name in ("ci/setup.sh", "ci/requirements.txt", "pyproject.toml"):
+        for name in (
+            "ci/setup.sh",
+            "ci/requirements.txt",
+            "ci/requirements.lock",
+            "pyproject.toml",
+        ):
             shutil.copy(REPOSITORY / name, self.root / name)
         (self.root / "ddp_perf").symlink_to(REPOSITORY / "ddp_perf")
         (self.root / "ci" / "run").write_text("set -euo pipefail\nsource ci/setup.sh\n")
@@ -184,7 +189,7 @@ def test_a_set_up_that_was_cut_off_is_begun_again(set_up):
     requirements = set_up.root / "ci" / "requirements.txt"
     before = requirements.read_text()
     requirements.write_text("other==1\n")
-    done = set_up.start(UNREACHABLE="requirements.txt")
+    done = set_up.start(UNREACHABLE="requirements.lock")
     done.communicate(timeout=300)
     assert done.returncode != 0
     requirements.write_text(before)
