@@ -1,7 +1,8 @@
-"""The output of the ranks of a launch that succeeded. That of a failed one is in its failure."""
+"""The output of ranks: what is kept of it, its last lines after a failure, and no flood of it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from ddp_perf.system.files import replace_file
 from ddp_perf.system.gpu.gpus import nccl_choice
 
 MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
+_FLOOD = 64 * MOST  # of a rank, on a disk that others need, too
+_LAST = 2**16  # bytes in which the last lines are looked for
 
 
 def forget_output(directory: Path) -> None:
@@ -51,9 +54,30 @@ def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | N
     )
 
 
+def last_lines(file: Path, count: int) -> str:
+    """Return the last lines of a rank's output; of a long one, those at its end.
+
+    Raises OSError.
+    """
+    with file.open("rb") as stream:
+        stream.seek(max(os.fstat(stream.fileno()).st_size - _LAST, 0))
+        lines = stream.read(_LAST).decode("utf-8", "replace").splitlines()
+    return "\n".join(lines[-count:])
+
+
+def cut_flood(file: Path) -> None:
+    """Keep the beginning of an output that would fill the disk. The rank goes on behind it.
+
+    It appends, so what it prints next is the end of the file.
+    """
+    with contextlib.suppress(OSError):  # there is none yet
+        if file.stat().st_size > _FLOOD:
+            os.truncate(file, MOST)
+
+
 def _beginning(file: Path) -> bytes:
-    """Return the output up to ``MOST`` bytes, with a note on what follows."""
+    """Return the output up to ``MOST`` bytes, with a note that more followed."""
     with file.open("rb") as stream:
         data = stream.read(MOST)
-        more = os.fstat(stream.fileno()).st_size - len(data)
-    return data if more <= 0 else data + f"\n[{more:,} more bytes were not kept]\n".encode()
+        has_more = os.fstat(stream.fileno()).st_size > len(data)
+    return data + b"\n[what followed was not kept]\n" if has_more else data

@@ -23,6 +23,7 @@ from ddp_perf.core.launch import (
     RankResult,
 )
 from ddp_perf.core.subject import BY_OPTIMIZER
+from ddp_perf.launch.supervisor.output import last_lines
 from ddp_perf.launch.supervisor.rank import RankProcess
 from ddp_perf.system.host.processes import describe_state, state_of
 from ddp_perf.worker.report import BEATS_PER_STEP, STACK_SIGNAL, Phase, RankError, RankProgress
@@ -222,8 +223,7 @@ def how_it_ended(rank: RankProcess) -> str:
 
 def _output(rank: RankProcess) -> str:
     with contextlib.suppress(OSError):
-        lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_OUTPUT_LINES:])
+        return last_lines(rank.files.output, _OUTPUT_LINES)
     return ""
 
 
