@@ -113,9 +113,11 @@ def _finite(text: str) -> float | str:
 def replace_file(path: Path, data: bytes) -> None:
     """Write ``data`` to a new file, flush it to disk, and rename it to ``path``.
 
-    Raises OSError, for example if the disk is full; then ``path`` is unchanged.
+    A link stays, and the file that it leads to is replaced. Raises OSError, for example if the disk
+    is full; then ``path`` is unchanged.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    path = Path(os.path.realpath(path))
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     beside = Path(name)
     try:
         try:

@@ -60,8 +60,8 @@ class Ledger(Entries[EntryT]):
         """Read the entries, or begin the file. Close it.
 
         An incomplete last line, from a process that was killed, is dropped. Raises ResultsError,
-        with the ``remedy``, for any other broken line, for other conditions, or for a path that
-        cannot be written.
+        with the ``remedy``, for any other broken line, for other conditions, for a path that cannot
+        be written, or that another process has open.
         """
         super().__init__()
         self.path = path
@@ -75,6 +75,7 @@ class Ledger(Entries[EntryT]):
             what = "; ".join(filter(None, [f"cannot be written: {error.strerror}", remedy]))
             raise ResultsError(f"{path}: {what}") from None
         try:
+            self._lock()
             self._load(_Header(question=question or {}, conditions=conditions))
         except BaseException:
             self.close()
@@ -113,6 +114,24 @@ class Ledger(Entries[EntryT]):
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the error was raised at the write
             self._file.close()
+
+    def _lock(self) -> None:
+        """Keep other processes from the file until it is closed: one would cut what another wrote.
+
+        Raises ResultsError if another process has it.
+        """
+        try:
+            import fcntl  # Windows has none
+        except ImportError:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResultsError(
+                f"{self.path}: another run of the same measurement writes it; wait until it ends"
+            ) from None
+        except OSError:
+            return  # a disk without locks
 
     def _load(self, header: _Header) -> None:
         self._file.seek(0)

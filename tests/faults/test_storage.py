@@ -1,0 +1,53 @@
+"""A disk that is full at any write keeps what was stored, and the error names the path."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.storage import (
+    DAMAGES,
+    SIZES,
+    WRITERS,
+    failing,
+    full_after,
+    play,
+    play_damage,
+    play_link,
+)
+
+
+@pytest.fixture(params=WRITERS, ids=[writer.name for writer in WRITERS])
+def writer(request):
+    return request.param
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_full_disk_loses_nothing_that_was_stored(writer, size, tmp_path):
+    trial = play(writer, tmp_path, "the disk is full", f"after {size} bytes", full_after(size))
+
+    assert trial.survived, trial
+    assert (trial.lost, trial.leaked) == (0, ())
+    assert size > 1 or "it was stored" not in trial.seen
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace", "write"])
+def test_a_call_that_fails_loses_nothing_that_was_stored(writer, name, tmp_path):
+    trial = play(writer, tmp_path, "the disk is full", name, failing(name))
+
+    assert trial.survived, trial
+    assert (trial.lost, trial.leaked) == (0, ())
+
+
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_a_damaged_baseline_is_refused_and_stays_as_it_is(fault, tmp_path):
+    trial = play_damage(fault, tmp_path)
+
+    assert trial.survived, trial
+    assert (trial.lost, trial.leaked) == (0, ())
+
+
+def test_a_baseline_behind_a_link_is_written_and_the_session_is_there(tmp_path):
+    trial = play_link(tmp_path)
+
+    assert trial.survived, trial
+    assert trial.lost == 0
