@@ -300,7 +300,8 @@ def _sizes(text: str | None) -> list[int]:
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise ConfigError(f"--env {text}: it is not of the form NAME=VALUE")
+        # Without the value, which may be a secret.
+        raise ConfigError(f"--env {name}: it is not of the form NAME=VALUE")
     return name, value
 
 

@@ -44,6 +44,17 @@ def read_cluster_file(
     return cluster
 
 
+def check_no_commands(path: Path, cluster: Cluster) -> None:
+    """Raise ConfigError for a key that names a command, or an argument of one."""
+    for field in ("node_shell", "interpreter", "pod_template", "srun_args", "salloc_args"):
+        if getattr(cluster, field) != getattr(Cluster(), field):
+            key = "python" if field == "interpreter" else field
+            raise ConfigError(
+                f"{path}: {key}: --ddp-no-user-code refuses it, since it decides what runs on the"
+                " nodes; leave the key or the option out"
+            )
+
+
 def _with_nodes(fields: Any, environ: Mapping[str, str], launcher: str | None) -> Any:
     if not isinstance(fields, dict) or "nnodes" in fields:
         return fields

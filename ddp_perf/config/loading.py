@@ -23,10 +23,10 @@ from ddp_perf.config.suite import (
     takes_batch_size,
 )
 from ddp_perf.config.targets import check_targets, with_targets
-from ddp_perf.config.user_code import check_script_file, check_target
+from ddp_perf.config.user_code import check_script_file, check_target, refuse_user_code
 from ddp_perf.config.yaml_file import describe_error, read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case
-from ddp_perf.core.environment import LauncherName, is_secret_name
+from ddp_perf.core.environment import LauncherName, is_secret_name, without_passwords
 from ddp_perf.core.subject import DATA_FOLDER, MODELS, has_texts
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
@@ -44,6 +44,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     launcher: LauncherName | None = None
     ranks_per_node: int | None = None  # of a case with more ranks than one node has
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
+    user_code: bool = True  # suites may name code of the user
 
 
 def _apply_overrides(
@@ -140,6 +141,10 @@ def load_cases(
     the file and the field, also if a tier has two cases of one id.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
+    if not overrides.user_code:
+        for path, suite in suites:
+            with _naming(path):
+                refuse_user_code(suite)
     _check_names(suites)
     origin: dict[tuple[str, str], tuple[Path, Case]] = {}
     for path, variant in _apply_overrides(suites, overrides):
@@ -182,7 +187,12 @@ def check_environment(variables: Mapping[str, str]) -> None:
         )
     if DATA_FOLDER in variables:
         raise ConfigError(f"env.{DATA_FOLDER}: set it in the environment of pytest itself")
-    if secret := next(filter(is_secret_name, variables), None):
+    secrets = (
+        name
+        for name, text in variables.items()
+        if is_secret_name(name) or without_passwords(text) != text
+    )
+    if secret := next(secrets, None):
         raise ConfigError(
             f"env.{secret}: it looks like a secret, and names of cases, baselines and commands have"
             f" what env sets; export {secret} where ranks start, since they inherit it"

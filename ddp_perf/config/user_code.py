@@ -1,4 +1,6 @@
-"""Modules, functions and scripts of a user's project that suite files name: they must be there.
+"""Modules, functions and scripts of a user's project that suite files name.
+
+They must be there, and ``--ddp-no-user-code`` refuses them.
 
 None of them is imported, since that would import torch. They are found and parsed instead, and what
 a source leaves open is accepted.
@@ -16,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ddp_perf.config.cases import script_run
-from ddp_perf.config.suite import ScriptSuite
+from ddp_perf.config.suite import ScriptSuite, Suite, TrainingSuite
 from ddp_perf.config.yaml_file import TYPE_NAMES
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.subject import BY_OPTIMIZER, ScriptRun
@@ -25,6 +27,23 @@ from ddp_perf.errors import ConfigError, did_you_mean
 _UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
 # The values that a simple annotation admits.
 _ADMITTED = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
+
+
+def refuse_user_code(suite: Suite) -> None:
+    """Raise ConfigError for the field by which a suite brings code of its own to its ranks."""
+    named = []
+    if isinstance(suite, ScriptSuite):
+        named.append("script")
+    if isinstance(suite, TrainingSuite):
+        named += ["workload"] if ":" in suite.workload else []
+        named += [f"techniques.{name}.env" for name, of in suite.techniques.items() if "env" in of]
+    # A variable, as LD_PRELOAD or NCCL_NET_PLUGIN, may name a library that is loaded.
+    named += ["env"] if suite.env else []
+    if named:
+        raise ConfigError(
+            f"{named[0]}: --ddp-no-user-code refuses it, since it brings code of the user to the"
+            " ranks; leave the suite or the option out"
+        )
 
 
 def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:

@@ -246,6 +246,12 @@ def without_passwords(url: str) -> str:
     return _IN_AUTHORITY.sub(r"\1:***@", _IN_QUERY.sub(r"\1***", url))
 
 
+def public_address(url: str) -> str:
+    """Return the URL without what may be a secret: its user, and its query. "" of no page."""
+    match = re.match(r"(https?://)(?:[^/?#@]*@)?([^?#]+)", url)
+    return f"{match[1]}{match[2]}" if match else ""
+
+
 def is_secret_name(variable: str) -> bool:
     """Return whether an environment variable of this name usually has a secret."""
     return _SECRET_NAME.search(variable) is not None

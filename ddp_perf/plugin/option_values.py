@@ -81,7 +81,8 @@ def parse_rate(text: str) -> float:
 def parse_assignment(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+        # Without the value, which may be a secret.
+        raise argparse.ArgumentTypeError(f"{name!r} is not of the form NAME=VALUE")
     return name, value
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import SaveMode, check_reason
-from ddp_perf.config.cluster_file import read_cluster_file
+from ddp_perf.config.cluster_file import check_no_commands, read_cluster_file
 from ddp_perf.config.loading import Overrides
 from ddp_perf.core.environment import LAUNCHERS, Cluster
 from ddp_perf.core.injection import KINDS, Injection
@@ -54,6 +54,7 @@ _REFUSED = {
     "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
     "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-budget",
     "--ddp-cluster": "a duel is of one machine; leave one of them out",
+    "--ddp-no-user-code": "a side is code of the user; leave one of them out",
 }
 _FORKSERVER = "forkserver"
 
@@ -138,6 +139,12 @@ def _add_machines(group: pytest.OptionGroup) -> None:
         " (docs/options.md#the-cluster-file)",
     )
     group.addoption(
+        "--ddp-no-user-code",
+        action="store_true",
+        help="refuse suites with script:, env: or a workload of their own, and commands in cluster"
+        " files",
+    )
+    group.addoption(
         "--ddp-machine",
         type=parse_machine,
         metavar="NAME",
@@ -159,7 +166,10 @@ def read_cluster(config: pytest.Config) -> Cluster:
     if path is None:
         return Cluster()
     try:
-        return read_cluster_file(path, launcher=config.getoption("ddp_launcher"))
+        cluster = read_cluster_file(path, launcher=config.getoption("ddp_launcher"))
+        if config.getoption("ddp_no_user_code"):
+            check_no_commands(path, cluster)
+        return cluster
     except ConfigError as error:
         raise pytest.UsageError(f"--ddp-cluster: {error}") from None
 
@@ -464,6 +474,7 @@ def read_options(config: pytest.Config) -> Options:
             launches=value("ddp_launches"),
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),
+            user_code=not value("ddp_no_user_code"),
         ),
         rotates=value("ddp_rotate") and not value("ddp_config"),
         import_paths=_import_paths(config),

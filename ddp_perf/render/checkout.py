@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from ddp_perf.core.environment import public_address
 from ddp_perf.core.work import Site
 
 
@@ -57,10 +58,10 @@ CHECKOUT = Checkout()  # of a command that is run in the repository
 
 def _pages(environ: Mapping[str, str], commit: str) -> str:
     if "GITHUB_REPOSITORY" in environ:
-        server = environ.get("GITHUB_SERVER_URL", "https://github.com")
+        server = public_address(environ.get("GITHUB_SERVER_URL", "https://github.com"))
         return f"{server}/{environ['GITHUB_REPOSITORY']}/blob/{commit}/"
     if "CI_PROJECT_URL" in environ:
-        return f"{environ['CI_PROJECT_URL']}/-/blob/{commit}/"
+        return f"{public_address(environ['CI_PROJECT_URL'])}/-/blob/{commit}/"
     return ""
 
 

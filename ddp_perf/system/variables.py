@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddp_perf.core.case import LOGGING_VARIABLES, Tier
+from ddp_perf.core.environment import is_secret_name, without_passwords
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _OF_TORCH = ("TORCH_DISTRIBUTED_DEBUG", "TORCHINDUCTOR_")
@@ -36,14 +37,14 @@ def training_variables(tier: Tier, environ: Mapping[str, str]) -> dict[str, str]
     """Return the variables of ``environ`` that change how ranks of the tier train, by name.
 
     Variables that a suite sets are part of its cases, not of the result. On the gpu tier those of
-    nccl.conf are included, which NCCL reads as well.
+    nccl.conf are included, which NCCL reads as well. No secret is among them.
     """
     prefixes = (*_OF_TORCH, *_OF_GPUS) if tier == "gpu" else _OF_TORCH
     settings = nccl_settings(environ) if tier == "gpu" else {}
     return {
-        name: value
+        name: without_passwords(value)
         for name, value in sorted({**settings, **environ}.items())
-        if name.startswith(prefixes) and name not in LOGGING_VARIABLES
+        if name.startswith(prefixes) and name not in LOGGING_VARIABLES and not is_secret_name(name)
     }
 
 

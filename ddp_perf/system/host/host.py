@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.core.environment import public_address
 from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
 from ddp_perf.system.host.kernel_files import text_of
@@ -96,12 +97,10 @@ _JOB_VARIABLES = ("CI_JOB_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL", "BUIL
 def job_address(environ: Mapping[str, str]) -> str:
     """Return the address of the CI job that runs this, or "" if none does."""
     if {"GITHUB_REPOSITORY", "GITHUB_RUN_ID"} <= environ.keys():
-        server = environ.get("GITHUB_SERVER_URL", "https://github.com")
+        server = public_address(environ.get("GITHUB_SERVER_URL", "https://github.com"))
         return f"{server}/{environ['GITHUB_REPOSITORY']}/actions/runs/{environ['GITHUB_RUN_ID']}"
     named = next((environ[name] for name in _JOB_VARIABLES if environ.get(name)), "")
-    # What may be a secret is left out: a user with a password, and a query.
-    address = re.match(r"(https?://)(?:[^/?#@]*@)?([^?#]+)", named)
-    return f"{address[1]}{address[2]}" if address else ""
+    return public_address(named)
 
 
 def current_commit(directory: Path) -> str | None:
