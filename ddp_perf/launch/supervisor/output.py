@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from ddp_perf.system.files import replace_file
 from ddp_perf.system.gpu.gpus import nccl_choice
 
 MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
+_MOST_ON_DISK = 2**26  # while the rank runs
 
 
 def forget_output(directory: Path) -> None:
@@ -25,6 +27,16 @@ def beginnings(files: Sequence[Path]) -> dict[str, bytes]:
     Ranks that printed nothing are left out.
     """
     return {file.name: _beginning(file) for file in files if file.is_file() and file.stat().st_size}
+
+
+def cut_output(file: Path) -> None:
+    """Cut the output of a rank that runs to its beginning, so that it does not fill the disk.
+
+    The rank appends to it, so what it prints later is the end of the file.
+    """
+    with contextlib.suppress(OSError):
+        if file.stat().st_size > _MOST_ON_DISK:
+            os.truncate(file, MOST + 1)
 
 
 def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | None:
@@ -55,5 +67,4 @@ def _beginning(file: Path) -> bytes:
     """Return the output up to ``MOST`` bytes, with a note on what follows."""
     with file.open("rb") as stream:
         data = stream.read(MOST)
-        more = os.fstat(stream.fileno()).st_size - len(data)
-    return data if more <= 0 else data + f"\n[{more:,} more bytes were not kept]\n".encode()
+        return data + b"\n[the rest was not kept]\n" if stream.read(1) else data

@@ -90,6 +90,7 @@ _PHASES = {
 }
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
+_OUTPUT_BYTES = 2**16
 
 
 def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
@@ -221,8 +222,11 @@ def how_it_ended(rank: RankProcess) -> str:
 
 
 def _output(rank: RankProcess) -> str:
-    with contextlib.suppress(OSError):
-        lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
+    """Return the last lines of what it printed, by the end of the file alone: it may be large."""
+    with contextlib.suppress(OSError), rank.files.output.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(size - _OUTPUT_BYTES, 0))
+        lines = stream.read(_OUTPUT_BYTES).decode("utf-8", "replace").splitlines()
         return "\n".join(lines[-_OUTPUT_LINES:])
     return ""
 

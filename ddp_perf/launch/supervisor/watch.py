@@ -12,6 +12,7 @@ from multiprocessing.connection import wait
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.driver import Driver
+from ddp_perf.launch.supervisor.output import cut_output
 from ddp_perf.launch.supervisor.postmortem import (
     describe_failure,
     describe_hang,
@@ -50,6 +51,8 @@ def watch_ranks(
             _gather(ranks, driver)
             driver.beat()
             return describe_failure(request, ranks)
+        for rank in running:
+            cut_output(rank.files.output)
         now = time.monotonic()
         if left_at is None and any(rank.has_left for rank in ranks):
             left_at = now

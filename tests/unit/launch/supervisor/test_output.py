@@ -8,7 +8,7 @@ import os
 import pytest
 
 from ddp_perf.launch.supervisor import output
-from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
+from ddp_perf.launch.supervisor.output import beginnings, cut_output, forget_output, keep_output
 
 
 @pytest.fixture
@@ -43,7 +43,24 @@ def test_a_rank_that_prints_much_keeps_the_beginning_and_a_note(tmp_path, printe
 
     whole, cut = ((tmp_path / "kept" / f"rank{rank}.out").read_text() for rank in (0, 1))
     assert whole == "0123456789"
-    assert cut == "0123456789\n[1,990 more bytes were not kept]\n"
+    assert cut == "0123456789\n[the rest was not kept]\n"
+
+
+def test_a_rank_that_prints_without_end_does_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "MOST", 10)
+    monkeypatch.setattr(output, "_MOST_ON_DISK", 100)
+    file = tmp_path / "rank0.out"
+
+    with file.open("ab", buffering=0) as printed:
+        printed.write(b"0123456789" * 10)
+        cut_output(file)
+        assert file.stat().st_size == 100
+        printed.write(b"more")
+        cut_output(file)
+        assert beginnings([file]) == {"rank0.out": b"0123456789\n[the rest was not kept]\n"}
+        printed.write(b"the end")
+
+    assert file.read_bytes() == b"01234567890the end"
 
 
 def test_a_full_disk_is_a_problem_and_keeps_what_nccl_chose(tmp_path, printed, monkeypatch):

@@ -1,0 +1,64 @@
+"""What a fault left over: processes, sockets, and files, of this process's family."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddp_perf.system.host.processes import children_of
+
+_LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+
+
+def present() -> frozenset[str]:
+    """Name what is there now; what is there after a fault, and was not before, is left over."""
+    return frozenset((*_family(os.getpid()), *_files(Path("/dev/shm")), *_temporary()))
+
+
+def leaked(before: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(present() - before))
+
+
+def _family(pid: int) -> Iterator[str]:
+    """Name the descendants of a process, and the sockets on which they listen."""
+    for child in children_of(pid):
+        yield f"process {child}"
+        yield from _listening(child)
+        yield from _family(child)
+
+
+def _listening(pid: int) -> Iterator[str]:
+    opened = _sockets(pid)
+    for name in ("tcp", "tcp6"):
+        for line in _lines(Path(f"/proc/{pid}/net/{name}")):
+            fields = line.split()
+            if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in opened:
+                yield f"socket {fields[1]} of process {pid}"
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            found.add(os.readlink(descriptor))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended, or closed one
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError, OSError):
+        return []
+
+
+def _temporary() -> Iterator[str]:
+    return _files(Path(tempfile.gettempdir()))
+
+
+def _files(directory: Path) -> Iterator[str]:
+    for path in directory.rglob("*"):
+        yield str(path)
