@@ -14,7 +14,8 @@ _LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 def present() -> frozenset[str]:
     """Name what is there now; what is there after a fault, and was not before, is left over."""
-    return frozenset((*_family(os.getpid()), *_files(Path("/dev/shm")), *_temporary()))
+    temporary = Path(tempfile.gettempdir())
+    return frozenset((*_family(os.getpid()), *_files(Path("/dev/shm")), *_files(temporary)))
 
 
 def leaked(before: frozenset[str]) -> tuple[str, ...]:
@@ -51,12 +52,8 @@ def _sockets(pid: int) -> set[str]:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="ascii").splitlines()[1:]
-    except (FileNotFoundError, ProcessLookupError, OSError):
-        return []
-
-
-def _temporary() -> Iterator[str]:
-    return _files(Path(tempfile.gettempdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended
 
 
 def _files(directory: Path) -> Iterator[str]:

@@ -20,6 +20,7 @@ WORKLOADS = Path(__file__).parents[1] / "system/workloads"
 _MEMORY = Path("/sys/fs/cgroup/memory")
 SMALL_GROUP = _MEMORY / "ddp-perf-faulty"  # of faulty.py
 _SMALL = 2**28
+_LONGEST_SEEN = 200  # characters
 # A busy machine has more timed steps, until enough are clean: the probe is longer than they.
 _AFTER = 400
 _PROBE_STEPS = 500
@@ -90,20 +91,22 @@ def play(fault: RankFault, moment: str, place: Place) -> Tried:
     return Tried(
         fault=fault.words,
         where=f"{moment}, {place.ranks} ranks, {place.name}",
-        seen=seen.splitlines()[0],
-        kept="the servers, for the next launch",
-        survived=_is_named(fault, outcome, seen) and isinstance(after, LaunchResult),
+        seen=seen.splitlines()[0][:_LONGEST_SEEN],
+        kept="the times" if isinstance(outcome, LaunchResult) else "the servers",
+        survived=_is_named(fault, moment, outcome, seen) and isinstance(after, LaunchResult),
         leaked=leaked(place.before),
         noticed_s=noticed_s,
     )
 
 
-def _is_named(fault: RankFault, outcome: LaunchFailure | LaunchResult, seen: str) -> bool:
-    if fault.said not in seen:
-        return False
-    if isinstance(outcome, LaunchResult):
-        return True  # the times are there; what could not be examined says why
-    return outcome.kind == fault.kind and outcome.rank == 1
+def _is_named(
+    fault: RankFault, moment: str, outcome: LaunchFailure | LaunchResult, seen: str
+) -> bool:
+    if isinstance(outcome, LaunchFailure):
+        return fault.said in seen and outcome.kind == fault.kind and outcome.rank == 1
+    # The times are there; what could not be examined says why.
+    said = "the examination hung" if fault.kind == "hang" else fault.said
+    return MOMENTS[moment] == _AFTER and said in seen
 
 
 def _seen(outcome: LaunchFailure | LaunchResult) -> str:

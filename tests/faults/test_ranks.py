@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.launch.engines.machine import ThisMachine
-from tests.faults.ranks import FAULTS, launch, place, play, small_group_obstacle
+from tests.faults.ranks import FAULTS, MOMENTS, launch, place, play, small_group_obstacle
 
 _SLOW = {"flood"}  # only `python benchmarks/faults` has the time
 
@@ -46,3 +47,11 @@ def test_a_line_without_end_does_not_reach_the_driver(here):
 
     assert outcome.detail == "ValueError: the data are broken"
     assert 0 < len(outcome.output) <= 2**16
+
+
+def test_a_long_error_after_the_timed_steps_is_cut_and_costs_no_times(here):
+    outcome = launch(here.launcher, "long-error", ranks=2, at_step=MOMENTS["after the timed steps"])
+
+    assert isinstance(outcome, LaunchResult), outcome.detail
+    assert outcome.ranks[1].missing["probe"].startswith("ValueError: broken data: xxx")
+    assert max(len(why) for one in outcome.ranks for why in one.missing.values()) < 2**11

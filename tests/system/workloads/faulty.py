@@ -118,15 +118,6 @@ def _leave_a_daemon(module):
     raise ValueError("the data are broken")
 
 
-def _nan(module):
-    with torch.no_grad():
-        next(module.parameters()).fill_(float("nan"))
-
-
-def _other_shapes(module):
-    dist.all_reduce(torch.zeros(7))
-
-
 _FAULTS = {
     "nothing": lambda module: None,
     "out-of-memory-uncompiled": lambda module: None,
@@ -150,6 +141,4 @@ _FAULTS = {
     "flood": _flood,
     "long-error": _raise_at_length,
     "daemon": _leave_a_daemon,
-    "nan": _nan,
-    "other-shapes": _other_shapes,
 }
