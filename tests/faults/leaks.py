@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ddp_perf.system.host.processes import children_of
 
+_SHARED = Path("/dev/shm")
 _LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
 def present() -> frozenset[str]:
     """Name what is there now; what is there after a fault, and was not before, is left over."""
     temporary = Path(tempfile.gettempdir())
-    return frozenset((*_family(os.getpid()), *_files(Path("/dev/shm")), *_files(temporary)))
+    return frozenset((*_family(os.getpid()), *_shared(), *_files(temporary)))
 
 
 def leaked(before: frozenset[str]) -> tuple[str, ...]:
@@ -51,9 +52,26 @@ def _sockets(pid: int) -> set[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii").splitlines()[1:]
-    except (FileNotFoundError, ProcessLookupError):
-        return []  # it ended
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []  # it ended, or is another user's
+
+
+def _shared() -> Iterator[str]:
+    """Name the shared memory that is nobody's: other processes of this machine use theirs.
+
+    They map it by its inode: a semaphore gets its name after it is mapped.
+    """
+    with os.scandir(_SHARED) as entries:
+        shared = {Path(entry.path): entry.inode() for entry in entries}
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        for line in _lines(maps):
+            if str(_SHARED) in line:
+                mapped.add(int(line.split()[4]))
+    for path, inode in shared.items():
+        if inode not in mapped and path.exists():
+            yield str(path)
 
 
 def _files(directory: Path) -> Iterator[str]:
