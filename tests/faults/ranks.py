@@ -40,7 +40,7 @@ FAULTS = tuple(
     RankFault(name=name, words=words, kind=kind, said=said)
     for name, words, kind, said in (
         ("raise", "a rank raises an error", "exception", "ValueError: the data are broken"),
-        ("long-error", "a rank raises an error of 100 MB", "exception", "ValueError: broken data"),
+        ("long-error", "a rank raises an error of 10 MB", "exception", "ValueError: broken data"),
         ("exit-0", "a rank exits with code 0", "exit", "exited with code 0 before it delivered"),
         ("os-exit", "a rank exits with code 3", "exit", "exited with code 3"),
         ("kill", "SIGKILL of a rank", "signal", "killed by SIGKILL"),
@@ -54,6 +54,7 @@ FAULTS = tuple(
             "the process is sleeping (S)",
         ),
         ("hang", "a rank waits for ever", "hang", "the process is sleeping (S)"),
+        ("skip-collective", "a rank waits in another collective", "hang", "is sleeping (S)"),
         ("out-of-memory", "a rank takes too much memory", "signal", "killed by SIGKILL"),
         ("out-of-descriptors", "a rank opens too many files", "exception", "Too many open files"),
         ("out-of-space", "a rank fills /dev/shm", "exception", "File too large"),

@@ -8,7 +8,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.launch.engines.machine import ThisMachine
 from tests.faults.ranks import FAULTS, MOMENTS, launch, place, play, small_group_obstacle
 
-_SLOW = {"flood"}  # only `python benchmarks/faults` has the time
+_SLOW = {"flood", "hang", "loop"}  # `python benchmarks/faults` plays them
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def _flood(module):
 
 
 def _raise_at_length(module):
-    raise ValueError("broken data: " + "x" * 10**8)
+    raise ValueError("broken data: " + "x" * 10**7)
 
 
 def _leave_a_daemon(module):
