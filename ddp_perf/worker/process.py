@@ -76,6 +76,7 @@ _MACHINERY = (
 )
 # The address of a socket has at most 107 bytes, and its name in the directory has 18.
 _LONGEST_DIRECTORY = 107 - len("/listener-12345678")
+_LONGEST_TEXT = 20_000  # characters of an error
 _LAUNCH = "ddp_perf.launch"  # key of the store between nodes
 
 
@@ -204,14 +205,21 @@ def rank_error(error: BaseException) -> RankError:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     return RankError(
-        detail=_detail(error),
-        traceback="" if isinstance(error, DdpPerfError) else traceback.format_exc(),
-        user_frames="" if isinstance(error, DdpPerfError) else _user_frames(error),
+        detail=_shortened(_detail(error)),
+        traceback="" if isinstance(error, DdpPerfError) else _shortened(traceback.format_exc()),
+        user_frames="" if isinstance(error, DdpPerfError) else _shortened(_user_frames(error)),
         at=time.monotonic(),
         peer_lost=is_peer_lost(error),
         exit_code=code,
         needs_gpu=isinstance(error, NeedsGpuError),
     )
+
+
+def _shortened(text: str) -> str:
+    """Return the text, or its beginning: the message of an error may have a whole tensor."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:_LONGEST_TEXT]}… [{len(text) - _LONGEST_TEXT:,} more characters]"
 
 
 def _user_frames(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from ddp_perf.worker.steps.protocol import StepPlan, StepsEndedError
 # The examination of a rank after its timed steps: what fails there costs a fact, and no times.
 
 
+_LONGEST_REASON = 1000  # characters: a message may have a whole tensor
 T = TypeVar("T")
 
 
@@ -103,7 +104,7 @@ def _reason(error: BaseException) -> str:
     if is_peer_lost(error):
         return PEER_LEFT
     first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}".rstrip(": ")
+    return f"{type(error).__name__}: {first[:_LONGEST_REASON]}".rstrip(": ")
 
 
 def _keep(result: RankResult, *, whole: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The output of ranks: what is kept of it, its last lines after a failure, and no flood of it."""
+"""The output of the ranks of a launch that succeeded. That of a failed one is in its failure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ddp_perf.system.files import replace_file
 from ddp_perf.system.gpu.gpus import nccl_choice
 
 MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
-_FLOOD = 64 * MOST  # of a rank, on a disk that others need, too
-_LAST = 2**16  # bytes in which the last lines are looked for
+_MOST_ON_DISK = 2**26  # while the rank runs
 
 
 def forget_output(directory: Path) -> None:
@@ -28,6 +27,16 @@ def beginnings(files: Sequence[Path]) -> dict[str, bytes]:
     Ranks that printed nothing are left out.
     """
     return {file.name: _beginning(file) for file in files if file.is_file() and file.stat().st_size}
+
+
+def cut_output(file: Path) -> None:
+    """Cut the output of a rank that runs to its beginning, so that it does not fill the disk.
+
+    The rank appends to it, so what it prints later is the end of the file.
+    """
+    with contextlib.suppress(OSError):
+        if file.stat().st_size > _MOST_ON_DISK:
+            os.truncate(file, MOST + 1)
 
 
 def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | None:
@@ -54,30 +63,8 @@ def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | N
     )
 
 
-def last_lines(file: Path, count: int) -> str:
-    """Return the last lines of a rank's output; of a long one, those at its end.
-
-    Raises OSError.
-    """
-    with file.open("rb") as stream:
-        stream.seek(max(os.fstat(stream.fileno()).st_size - _LAST, 0))
-        lines = stream.read(_LAST).decode("utf-8", "replace").splitlines()
-    return "\n".join(lines[-count:])
-
-
-def cut_flood(file: Path) -> None:
-    """Keep the beginning of an output that would fill the disk. The rank goes on behind it.
-
-    It appends, so what it prints next is the end of the file.
-    """
-    with contextlib.suppress(OSError):  # there is none yet
-        if file.stat().st_size > _FLOOD:
-            os.truncate(file, MOST)
-
-
 def _beginning(file: Path) -> bytes:
-    """Return the output up to ``MOST`` bytes, with a note that more followed."""
+    """Return the output up to ``MOST`` bytes, with a note on what follows."""
     with file.open("rb") as stream:
         data = stream.read(MOST)
-        has_more = os.fstat(stream.fileno()).st_size > len(data)
-    return data + b"\n[what followed was not kept]\n" if has_more else data
+        return data + b"\n[the rest was not kept]\n" if stream.read(1) else data

@@ -23,7 +23,6 @@ from ddp_perf.core.launch import (
     RankResult,
 )
 from ddp_perf.core.subject import BY_OPTIMIZER
-from ddp_perf.launch.supervisor.output import last_lines
 from ddp_perf.launch.supervisor.rank import RankProcess
 from ddp_perf.system.host.processes import describe_state, state_of
 from ddp_perf.worker.report import BEATS_PER_STEP, STACK_SIGNAL, Phase, RankError, RankProgress
@@ -91,6 +90,7 @@ _PHASES = {
 }
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
+_OUTPUT_BYTES = 2**16
 
 
 def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
@@ -222,8 +222,12 @@ def how_it_ended(rank: RankProcess) -> str:
 
 
 def _output(rank: RankProcess) -> str:
-    with contextlib.suppress(OSError):
-        return last_lines(rank.files.output, _OUTPUT_LINES)
+    """Return the last lines of what it printed, by the end of the file alone: it may be large."""
+    with contextlib.suppress(OSError), rank.files.output.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(size - _OUTPUT_BYTES, 0))
+        lines = stream.read(_OUTPUT_BYTES).decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_OUTPUT_LINES:])
     return ""
 
 

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from ddp_perf.core.case import Tier
 from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.driver import Driver
-from ddp_perf.launch.supervisor.output import cut_flood
+from ddp_perf.launch.supervisor.output import cut_output
 from ddp_perf.launch.supervisor.postmortem import (
     describe_failure,
     describe_hang,
@@ -51,12 +51,13 @@ def watch_ranks(
             _gather(ranks, driver)
             driver.beat()
             return describe_failure(request, ranks)
+        for rank in running:
+            cut_output(rank.files.output)
         now = time.monotonic()
         if left_at is None and any(rank.has_left for rank in ranks):
             left_at = now
         for rank, progress in zip(ranks, heartbeats.read(), strict=True):
             rank.note_progress(progress, now)
-            cut_flood(rank.files.output)
         is_timed = all(rank.is_timed for rank in ranks)
         if is_timed and left_at is not None and now - left_at > _LEFT_S:
             _give_up(running, PEER_LEFT)

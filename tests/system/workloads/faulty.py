@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
+import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.workloads import mlp
+
+SMALL_GROUP = "/sys/fs/cgroup/memory/ddp-perf-faulty"  # which the test makes
 
 
 def build(context, *, fault, at_step=8, fault_rank=1):
@@ -66,6 +72,52 @@ def _tamper(module):
         next(module.parameters()).add_(1)
 
 
+def _out_of_descriptors(module):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    opened = []
+    while True:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+
+
+def _out_of_space(module):
+    """Write more than fits: as on a full /dev/shm, but of this process alone."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+    with open("/dev/shm/faulty", "wb") as file:
+        os.unlink(file.name)
+        file.write(bytes(2**21))
+
+
+def _out_of_memory(module):
+    """Take memory until the kernel ends this process, alone in a small group."""
+    Path(SMALL_GROUP, "cgroup.procs").write_text(str(os.getpid()))
+    taken = []
+    while True:
+        taken.append(b"x" * 2**24)
+
+
+def _loop(module):
+    while True:
+        pass
+
+
+def _flood(module):
+    for _ in range(2**8):
+        os.write(2, b"x" * 2**22)
+    raise ValueError("the data are broken")
+
+
+def _raise_at_length(module):
+    raise ValueError("broken data: " + "x" * 10**7)
+
+
+def _leave_a_daemon(module):
+    subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True
+    )
+    raise ValueError("the data are broken")
+
+
 _FAULTS = {
     "nothing": lambda module: None,
     "out-of-memory-uncompiled": lambda module: None,
@@ -79,4 +131,14 @@ _FAULTS = {
     "hang": lambda module: threading.Event().wait(),
     "skip-collective": lambda module: dist.barrier(),
     "tamper": _tamper,
+    "exit-0": lambda module: os._exit(0),
+    "segfault": lambda module: os.kill(os.getpid(), signal.SIGSEGV),
+    "loop": _loop,
+    "loop-in-c": lambda module: ctypes.PyDLL(None).pause(),  # holds the GIL
+    "out-of-descriptors": _out_of_descriptors,
+    "out-of-space": _out_of_space,
+    "out-of-memory": _out_of_memory,
+    "flood": _flood,
+    "long-error": _raise_at_length,
+    "daemon": _leave_a_daemon,
 }

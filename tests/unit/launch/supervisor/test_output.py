@@ -8,13 +8,7 @@ import os
 import pytest
 
 from ddp_perf.launch.supervisor import output
-from ddp_perf.launch.supervisor.output import (
-    beginnings,
-    cut_flood,
-    forget_output,
-    keep_output,
-    last_lines,
-)
+from ddp_perf.launch.supervisor.output import beginnings, cut_output, forget_output, keep_output
 
 
 @pytest.fixture
@@ -49,7 +43,24 @@ def test_a_rank_that_prints_much_keeps_the_beginning_and_a_note(tmp_path, printe
 
     whole, cut = ((tmp_path / "kept" / f"rank{rank}.out").read_text() for rank in (0, 1))
     assert whole == "0123456789"
-    assert cut == "0123456789\n[what followed was not kept]\n"
+    assert cut == "0123456789\n[the rest was not kept]\n"
+
+
+def test_a_rank_that_prints_without_end_does_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "MOST", 10)
+    monkeypatch.setattr(output, "_MOST_ON_DISK", 100)
+    file = tmp_path / "rank0.out"
+
+    with file.open("ab", buffering=0) as printed:
+        printed.write(b"0123456789" * 10)
+        cut_output(file)
+        assert file.stat().st_size == 100
+        printed.write(b"more")
+        cut_output(file)
+        assert beginnings([file]) == {"rank0.out": b"0123456789\n[the rest was not kept]\n"}
+        printed.write(b"the end")
+
+    assert file.read_bytes() == b"01234567890the end"
 
 
 def test_a_full_disk_is_a_problem_and_keeps_what_nccl_chose(tmp_path, printed, monkeypatch):
@@ -72,29 +83,3 @@ def test_the_output_of_an_earlier_session_is_forgotten(tmp_path, printed):
     forget_output(tmp_path / "kept")  # there is none
 
     assert not (tmp_path / "kept").exists()
-
-
-def test_the_last_lines_of_a_long_output_are_read_from_its_end(tmp_path):
-    file = tmp_path / "rank0.out"
-    file.write_bytes(b"x" * (1 << 20) + b"\nlast but one\nlast \xff\n")
-
-    assert last_lines(file, 2) == "last but one\nlast \N{REPLACEMENT CHARACTER}"
-    assert len(last_lines(file, 20)) < 1 << 17
-    file.write_bytes(b"")
-    assert last_lines(file, 2) == ""
-
-
-def test_a_flood_is_cut_to_its_beginning_and_its_end_follows(tmp_path, monkeypatch):
-    monkeypatch.setattr(output, "MOST", 10)
-    monkeypatch.setattr(output, "_FLOOD", 100)
-    file = tmp_path / "rank0.out"
-    with file.open("ab", buffering=0) as rank:
-        rank.write(b"0123456789" * 10)
-        cut_flood(file)
-        assert file.stat().st_size == 100
-        rank.write(b"+")
-        cut_flood(file)
-        rank.write(b"the end")
-
-    assert file.read_bytes() == b"0123456789the end"
-    cut_flood(tmp_path / "none")

@@ -1,0 +1,79 @@
+"""What a fault left over: processes, sockets, and files, of this process's family."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddp_perf.system.host.processes import children_of
+
+_SHARED = Path("/dev/shm")
+_LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+
+
+def present() -> frozenset[str]:
+    """Name what is there now; what is there after a fault, and was not before, is left over."""
+    temporary = Path(tempfile.gettempdir())
+    return frozenset((*_family(os.getpid()), *_shared(), *_files(temporary)))
+
+
+def leaked(before: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(present() - before))
+
+
+def _family(pid: int) -> Iterator[str]:
+    """Name the descendants of a process, and the sockets on which they listen."""
+    for child in children_of(pid):
+        yield f"process {child}"
+        yield from _listening(child)
+        yield from _family(child)
+
+
+def _listening(pid: int) -> Iterator[str]:
+    opened = _sockets(pid)
+    for name in ("tcp", "tcp6"):
+        for line in _lines(Path(f"/proc/{pid}/net/{name}")):
+            fields = line.split()
+            if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in opened:
+                yield f"socket {fields[1]} of process {pid}"
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    try:
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            found.add(os.readlink(descriptor))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended, or closed one
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []  # it ended, or is another user's
+
+
+def _shared() -> Iterator[str]:
+    """Name the shared memory that is nobody's: other processes of this machine use theirs.
+
+    They map it by its inode: a semaphore gets its name after it is mapped.
+    """
+    with os.scandir(_SHARED) as entries:
+        shared = {Path(entry.path): entry.inode() for entry in entries}
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        for line in _lines(maps):
+            if str(_SHARED) in line:
+                mapped.add(int(line.split()[4]))
+    for path, inode in shared.items():
+        if inode not in mapped and path.exists():
+            yield str(path)
+
+
+def _files(directory: Path) -> Iterator[str]:
+    for path in directory.rglob("*"):
+        yield str(path)

@@ -1,0 +1,39 @@
+"""What is left over is found, and what was there before is none of it."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+import tempfile
+
+from tests.faults.leaks import leaked, present
+
+_LISTENS = """
+import socket
+with socket.create_server(("127.0.0.1", 0)):
+    print("listens", flush=True)
+    input()
+"""
+
+
+def test_processes_sockets_and_files_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "earlier").touch()
+    before = present()
+    command = [sys.executable, "-c", _LISTENS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        (tmp_path / "left").touch()
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared:
+            nobodys = shared.name
+            found = leaked(before)
+            shared.truncate(1)
+            with mmap.mmap(shared.fileno(), 1):
+                assert nobodys not in leaked(before)
+
+        assert {f"process {child.pid}", str(tmp_path / "left"), nobodys} < {*found}
+        listener = next(one for one in found if one.startswith("socket"))
+        assert listener.startswith("socket 0100007F:")
+        child.stdin.close()
+        child.stdout.close()
