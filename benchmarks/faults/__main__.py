@@ -33,23 +33,28 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     found = read_recorded()
     sound = True
-    for part in asked.part or PARTS:
-        trials: list[Tried] = []
-        print(f"{part}:", flush=True)
-        module = importlib.import_module(f"benchmarks.faults.{part}")
-        for trial in module.trials(trials=asked.trials, seed=asked.seed):
-            trials.append(trial)
-            if not trial.survived or trial.lost or trial.leaked:
-                print(f"  NOT SOUND: {trial}", flush=True)
-        rows = tuple(rows_of(trials))
-        for row in rows:
-            print(f"  {_line(row)}")
-        sound = sound and bool(rows) and all(row.is_sound for row in rows)
-        found[part] = Part(date=_today(), commit=_commit(), rows=rows)
-    if asked.write:
-        ordered = {part: found[part] for part in PARTS if part in found}
-        RECORDED.write_bytes(msgspec.json.format(msgspec.json.encode(ordered)) + b"\n")
+    for name in asked.part or PARTS:
+        found[name] = part = _try(name, trials=asked.trials, seed=asked.seed)
+        sound = sound and bool(part.rows) and all(row.is_sound for row in part.rows)
+        if asked.write:
+            ordered = {part: found[part] for part in PARTS if part in found}
+            RECORDED.write_bytes(msgspec.json.format(msgspec.json.encode(ordered)) + b"\n")
     return 0 if sound else 1
+
+
+def _try(name: str, *, trials: int, seed: int) -> Part:
+    """Try what a part has, and print each trial that went wrong, and then each fault."""
+    print(f"{name}:", flush=True)
+    module = importlib.import_module(f"benchmarks.faults.{name}")
+    tried: list[Tried] = []
+    for trial in module.trials(trials=trials, seed=seed):
+        tried.append(trial)
+        if not trial.survived or trial.lost or trial.leaked:
+            print(f"  NOT SOUND: {trial}", flush=True)
+    rows = tuple(rows_of(tried))
+    for row in rows:
+        print(f"  {_line(row)}", flush=True)
+    return Part(date=_today(), commit=_commit(), rows=rows)
 
 
 def _today() -> str:

@@ -90,7 +90,7 @@ def _out_of_space(module):
 
 def _out_of_memory(module):
     """Take memory until the kernel ends this process, alone in a small group."""
-    Path(SMALL_GROUP, "cgroup.procs").write_text(str(os.getpid()))
+    Path(SMALL_GROUP, "cgroup.procs").write_text(str(os.getpid()), encoding="utf-8")
     taken = []
     while True:
         taken.append(b"x" * 2**24)
