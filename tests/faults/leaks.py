@@ -20,7 +20,8 @@ def present() -> frozenset[str]:
 
 
 def leaked(before: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted(present() - before))
+    """Name what is new at two looks: what others begin to share is nobody's for a moment."""
+    return tuple(sorted((present() - before) & present()))
 
 
 def _family(pid: int) -> Iterator[str]:
