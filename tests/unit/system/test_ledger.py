@@ -54,6 +54,17 @@ def test_a_later_run_goes_on_after_the_entries_of_the_earlier_one(written):
     assert read(written) == [*ENTRIES, Entry(3)]
 
 
+def test_a_second_run_does_not_cut_what_the_first_one_writes(path):
+    with open_ledger(path) as first:
+        with pytest.raises(ResultsError) as caught, open_ledger(path):
+            pass
+        first.append(ENTRIES[0])
+
+    assert read(path) == ENTRIES[:1]
+    expected = "another run of the same measurement writes it; wait until it ends"
+    assert str(caught.value) == f"{path}: {expected}"
+
+
 @pytest.mark.parametrize("cut", [1, 20, 40])
 def test_an_incomplete_last_line_is_dropped_and_the_file_continues(written, cut):
     written.write_bytes(written.read_bytes()[:-cut])
