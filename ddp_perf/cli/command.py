@@ -21,7 +21,7 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import Duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 from ddp_perf.render.tables import LiveBar
-from ddp_perf.render.terminal import Block, text_of
+from ddp_perf.render.terminal import Block, printable, text_of
 from ddp_perf.render.units import (
     counted,
     describe_duration,
@@ -161,7 +161,7 @@ def _described(error: typer.TyperException) -> str:
 
 
 def _refuse(message: str) -> ExitCode:
-    typer.echo(f"ddp-perf: {' '.join(message.split())}", err=True)
+    typer.echo(f"ddp-perf: {printable(' '.join(message.split()))}", err=True)
     return ExitCode.USAGE
 
 

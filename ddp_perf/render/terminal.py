@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -30,6 +31,14 @@ _LEAST_HEADING = 6  # columns: so short a heading is not broken
 
 Block = str | Part | Section | Report
 
+# Names in results, and what ranks print, may have sequences that move the cursor or set a title.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return the text with its control characters, but line ends and tabs, made visible."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
 
 def report_text(report: Report, width: int, *, whole: bool = False) -> str:
     """Return what was measured, the table, the cases that need it, and the next command.
@@ -46,7 +55,7 @@ def report_text(report: Report, width: int, *, whole: bool = False) -> str:
     media, page = PAGE if whole else TERMINAL, f"{report.page} ({report.option})"
     shown = (block for block in blocks if block is not None)
     text = _text(shown, max(width, NARROWEST), media, page)
-    return text if report.next is None else f"{text}\nnext: {report.next.command}"
+    return printable(text if report.next is None else f"{text}\nnext: {report.next.command}")
 
 
 def text_of(blocks: Iterable[Block], width: int) -> str:
@@ -54,7 +63,7 @@ def text_of(blocks: Iterable[Block], width: int) -> str:
 
     An empty sentence is a blank line.
     """
-    return _text(blocks, max(width, NARROWEST), PAGE, "the report")
+    return printable(_text(blocks, max(width, NARROWEST), PAGE, "the report"))
 
 
 def _text(blocks: Iterable[Block], width: int, media: Sequence[Media], page: str) -> str:

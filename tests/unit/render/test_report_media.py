@@ -123,6 +123,13 @@ def test_what_was_printed_is_whole_in_a_command_and_shortened_in_a_report():
     assert "left out" not in report_text(report, 80, whole=True)
 
 
+@pytest.mark.parametrize("control", ["\x1b]0;a title\x07", "\x1b[2J", "\x9b31m", "\x08" * 9])
+def test_what_steers_a_terminal_is_shown_and_never_sent(control):
+    for text in (text_of([f"a case {control}"], 80), text_of([Note(text=control)], 80)):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+        assert "\N{REPLACEMENT CHARACTER}" in text
+
+
 @pytest.mark.parametrize("width", [80, 58, 48], ids=["beside", "broken", "above"])
 def test_words_get_the_room_that_figures_leave(width, file_regression):
     """A first cell breaks at its blanks. If it has no room, it is above the others."""
