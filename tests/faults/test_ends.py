@@ -1,0 +1,24 @@
+"""Signals end a session at random moments: nothing is lost, and the next one ends well."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.ends import FAULTS, Project, try_end
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return Project(tmp_path_factory.mktemp("ends") / "project")
+
+
+def test_the_first_sessions_stored_something(project):
+    assert project.stored
+
+
+@pytest.mark.parametrize("fault", [FAULTS[0], FAULTS[1]], ids=lambda fault: fault.name)
+def test_an_end_at_a_random_moment_loses_nothing(project, fault):
+    tried = try_end(project, fault, seed=1)
+
+    assert tried.survived
+    assert (tried.lost, tried.leaked) == (0, ())
