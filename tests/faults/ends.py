@@ -15,6 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from unittest import mock
 
@@ -64,7 +65,7 @@ FAULTS = (
 )
 
 
-def play(directory: Path, mode: str) -> None:
+def play(directory: Path, mode: str, launched: Event) -> None:
     """Run the session in this process, as its leader, and exit with its code."""
     os.setsid()
     os.chdir(directory)
@@ -72,14 +73,15 @@ def play(directory: Path, mode: str) -> None:
     output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
+
+    def answer(request: LaunchRequest) -> LaunchResult:
+        launched.set()
+        time.sleep(LAUNCH_S)  # is the length of a launch; nothing waits for it
+        return make_launch(request.case, request.round)
+
     launcher = "ddp_perf.session.measure.machine.ServerLauncher"
-    with mock.patch(launcher, return_value=FakeLauncher(_launched)):
+    with mock.patch(launcher, return_value=FakeLauncher(answer)):
         os._exit(pytest.main([f"--save-baseline={mode}", *OPTIONS]))
-
-
-def _launched(request: LaunchRequest) -> LaunchResult:
-    time.sleep(LAUNCH_S)  # is the length of a launch; nothing waits for it
-    return make_launch(request.case, request.round)
 
 
 class Project:
@@ -94,14 +96,19 @@ class Project:
         (directory / "bench_configs").mkdir()
         (directory / "baselines").mkdir()
         (directory / "bench_configs/tiny.yaml").write_text(TINY)
-        begun = time.monotonic()
-        self.run(directory, "missing")
+        process = self.start(directory, "missing")
+        begun = time.monotonic()  # of its first launch
+        process.join()
         self.whole_s = time.monotonic() - begun
         self.stored = stored(directory)
 
     def start(self, directory: Path, mode: str) -> multiprocessing.process.BaseProcess:
-        process = self._context.Process(target=play, args=(directory, mode))
+        """Start a session, and return once its first launch runs."""
+        launched = self._context.Event()
+        process = self._context.Process(target=play, args=(directory, mode, launched))
         process.start()
+        if not launched.wait(timeout=120):
+            raise AssertionError((directory / "output").read_text(encoding="utf-8"))
         return process
 
     def run(self, directory: Path, mode: str) -> int | None:
