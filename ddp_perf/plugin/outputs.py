@@ -299,7 +299,7 @@ class SessionFiles:
         )
         self._is_written = False
         self._error: str | None = None
-        self.other_error: str | None = None  # of a file that another plugin writes
+        self.other_error: str | None = None  # of another plugin's file, or of a Ctrl-C
 
     @property
     def errors(self) -> list[str]:

@@ -30,7 +30,8 @@ _COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
     """Write our files when other plugins have written theirs, also if a disk is full.
 
-    pytest would end by a traceback, without a table, and with the exit code of a red session.
+    pytest would end by a traceback, without a table, and with the exit code of a red session; so it
+    would by Ctrl-C, since the tests have ended.
     """
     ddp = session.config.stash.get(SESSION, None)
     result: object = None
@@ -48,7 +49,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, obj
     arrived = session.config.stash[ARRIVED]
     if ddp is not None and not session.config.option.collectonly:
         began = session.exitstatus not in _REFUSED  # else the earlier files stay
-        ddp.close(began=began, counted=list(arrived.counted.values()))
+        try:
+            ddp.close(began=began, counted=list(arrived.counted.values()))
+        except KeyboardInterrupt:
+            ddp.files.other_error = "Ctrl-C ended the session before all its files were written"
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
         if session.exitstatus in _COMPLETE:  # a session that was interrupted is measured again
             ddp.files.notify()
     set_exit_code(session, undecided=arrived.undecided)

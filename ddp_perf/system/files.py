@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -110,6 +112,10 @@ def _finite(text: str) -> float | str:
 # Atomic writes: a file is the old one or the new one, never a part of each.
 
 
+_ABANDONED_S = 3600.0  # no write takes as long
+_RANDOM = "?" * 8  # of mkstemp
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write ``data`` to a new file, flush it to disk, and rename it to ``path``.
 
@@ -129,6 +135,16 @@ def replace_file(path: Path, data: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+    _remove_abandoned(path)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what writers left of ``path`` that were killed before they renamed it."""
+    latest = time.time() - _ABANDONED_S
+    for beside in path.parent.glob(f".{glob.escape(path.name)}.{_RANDOM}"):
+        with contextlib.suppress(OSError):  # another process removes it
+            if beside.stat().st_mtime < latest:
+                beside.unlink()
 
 
 def write_files(directory: Path, files: Iterable[tuple[str, bytes]]) -> list[Path]:

@@ -138,12 +138,12 @@ def stored(directory: Path) -> set[bytes]:
     return found
 
 
-def temporary(directory: Path) -> Iterator[str]:
+def _temporary(directory: Path) -> Iterator[Path]:
     """Yield the files that only a write in progress has."""
     for path in directory.rglob("*"):
         unnamed = path.name.startswith(".") and "." in path.name[1:]
         if unnamed or path.name.endswith(("-journal", "-wal", "-shm")):
-            yield f"the file {path.relative_to(directory)}"
+            yield path
 
 
 def _end(process: multiprocessing.process.BaseProcess, fault: Fault, draw: random.Random) -> None:
@@ -173,9 +173,11 @@ def try_end(project: Project, fault: Fault, seed: int) -> Tried:
         output = (directory / "output").read_text(encoding="utf-8")
         leaked = tuple(_alive(process.pid or 0))
         lost = _lost(project, directory)
+        for path in _temporary(directory):  # of another day
+            os.utime(path, (0, 0))
         again = project.run(directory, "append")
         lost += _lost(project, directory)
-        leaked += tuple(temporary(directory))
+        leaked += tuple(path.name for path in _temporary(directory))
     return Tried(
         fault=fault.name,
         where="a pytest session, at a random moment",

@@ -1,4 +1,4 @@
-"""SIGKILL ends a session at a random moment: nothing is lost, and the next one ends well."""
+"""A signal ends a session at a random moment: nothing is lost, and the next one ends well."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ def test_the_first_sessions_stored_something(project):
     assert project.stored
 
 
-@pytest.mark.parametrize("fault", [FAULTS[0]], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS[:2], ids=lambda fault: fault.name)
 def test_an_end_at_a_random_moment_loses_nothing(project, fault):
     tried = try_end(project, fault, seed=1)
 
-    assert tried.survived
-    assert tried.lost == 0
-    # SIGKILL in the middle of a write leaves its temporary file: the whole matrix counts those.
-    assert not [one for one in tried.leaked if one.startswith("process")]
+    assert tried.survived, tried
+    assert (tried.lost, tried.leaked) == (0, ())

@@ -117,6 +117,26 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     assert json.loads((project.path / "out" / "results.json").read_text())["complete"]
 
 
+@pytest.mark.usefixtures("played_ranks")
+def test_an_interrupt_while_the_report_is_written_is_no_traceback_and_keeps_the_results(
+    project, monkeypatch
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ddp_perf.plugin.outputs.ReportWriter.write", interrupted)
+    done = project.runpytest(
+        *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-json", "results.json")
+    )
+
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    assert "verdict" in done.stdout.str()
+    expected = "Ctrl-C ended the session before all its files were written"
+    assert expected in done.stdout.str().splitlines()
+    assert "Traceback" not in done.stdout.str() + done.stderr.str()
+    assert json.loads((project.path / "results.json").read_text())["complete"]
+
+
 def test_a_session_without_measurements_replaces_the_older_report(project):
     write_report(project.path / "out", make_source())
 

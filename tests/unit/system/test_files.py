@@ -56,6 +56,20 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_next_write_removes_what_a_killed_writer_left(tmp_path):
+    path, hours = tmp_path / "a[1].json", 2 * 3600
+    left, running = tmp_path / ".a[1].json.abcdefgh", tmp_path / ".a[1].json.12345678"
+    other = tmp_path / ".b.json.abcdefgh"
+    for file in (left, running, other):
+        file.write_bytes(b"half")
+    for file in (left, other):
+        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - hours))
+
+    replace_file(path, b"new")
+
+    assert sorted(tmp_path.iterdir()) == sorted([path, running, other])
+
+
 def test_the_data_are_flushed_before_the_rename(tmp_path, monkeypatch):
     """A crash of the machine must not leave an empty file under the name."""
     path, seen, fsync = tmp_path / "a.json", [], os.fsync
