@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
 def _try(name: str, *, trials: int, seed: int) -> Part:
     """Try what a part has, and print each trial that went wrong, and then each fault."""
     print(f"{name}:", flush=True)
+    commit = _commit()  # not later: it may move on meanwhile
     module = importlib.import_module(f"benchmarks.faults.{name}")
     tried: list[Tried] = []
     for trial in module.trials(trials=trials, seed=seed):
@@ -54,7 +55,7 @@ def _try(name: str, *, trials: int, seed: int) -> Part:
     rows = tuple(rows_of(tried))
     for row in rows:
         print(f"  {_line(row)}", flush=True)
-    return Part(date=_today(), commit=_commit(), rows=rows)
+    return Part(date=_today(), commit=commit, rows=rows)
 
 
 def _today() -> str:

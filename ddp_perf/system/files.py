@@ -7,6 +7,7 @@ import glob
 import json
 import math
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from ddp_perf.errors import DdpPerfError, ResultsError
 
 
 T = TypeVar("T")
+_CONFLICT = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
 
 
 class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -71,9 +73,10 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             # that needs a number refuses it.
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
         except ValueError as error:
-            raise self.error(
-                f"{where}: is cut short, or is not JSON ({error}); {self.remedy}"
-            ) from None
+            broken = f"is cut short, or is not JSON ({error})"
+            if _CONFLICT.search(raw):
+                broken = "has the marks of a merge conflict"
+            raise self.error(f"{where}: {broken}; {self.remedy}") from None
         for field, kind in self.others.items():
             if isinstance(data, dict) and field in data:
                 raise self.error(f"{where}: this is {kind}")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.storage import (
     DAMAGES,
+    KEY,
     SIZES,
     WRITERS,
     failing,
@@ -44,6 +45,13 @@ def test_a_damaged_baseline_is_refused_and_stays_as_it_is(fault, tmp_path):
 
     assert trial.survived, trial
     assert (trial.lost, trial.leaked) == (0, ())
+
+
+def test_a_merge_conflict_is_called_one(tmp_path):
+    trial = play_damage("a merge by hand leaves its markers", tmp_path)
+
+    expected = f"DIRECTORY/{KEY}.json: has the marks of a merge conflict; restore it from"
+    assert trial.seen.startswith(expected)
 
 
 def test_a_baseline_behind_a_link_is_written_and_the_session_is_there(tmp_path):
