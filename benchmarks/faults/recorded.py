@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -18,6 +19,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
+_LONGEST = 120  # characters of a message
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 
@@ -41,15 +43,18 @@ def fault_rows() -> Iterator[str]:
     for name, part in read_recorded().items():
         yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
         yield from ("| fault | where | you see | kept |", "|---|---|---|---|")
+        above = ""
         for row in part.rows:
-            cells = (row.fault, _places(row.where), f"`{_plain(row.seen)}`", row.kept)
-            yield f"| {' | '.join(cells)} |"
+            where = _places(row.where)
+            cells = (row.fault, "the same" if where == above else where, _quoted(row.seen))
+            yield f"| {' | '.join(cells)} | {row.kept} |"
+            above = where
 
 
 def _summary(part: Part) -> str:
     rows = part.rows
     slowest = max((row.slowest_s for row in rows if row.slowest_s is not None), default=None)
-    noticed = "" if slowest is None else f", the slowest named after {slowest:.1f} s"
+    noticed = "" if slowest is None else f", the slowest launch {slowest:.1f} s"
     return (
         f"{part.date}, {part.commit}: tried {sum(row.tried for row in rows):,}, survived"
         f" {sum(row.survived for row in rows):,}, lost {sum(row.lost for row in rows)}, left over"
@@ -65,5 +70,7 @@ def _places(where: tuple[str, ...]) -> str:
     return "; ".join(", ".join(dict.fromkeys(parts)) for parts in zip(*split, strict=True))
 
 
-def _plain(text: str) -> str:
-    return text.replace("|", "\\|").replace("`", "'")
+def _quoted(text: str) -> str:
+    """Return the beginning of a message as code."""
+    plain = text.replace("|", "\\|").replace("`", "'")
+    return f"`{textwrap.shorten(plain, _LONGEST, placeholder=' …')}`"

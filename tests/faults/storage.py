@@ -184,7 +184,7 @@ def play(
         fault=fault,
         where=f"{writer.name}, {where}",
         seen=(error or "it was stored").replace(str(directory), "DIRECTORY"),
-        kept="what was stored before; the same command stores the rest later",
+        kept="what was stored before",
         survived=told and again == {1, 2},
         lost=len(expected - after),
         leaked=() if error is None else tuple(sorted(map(str, left))),
