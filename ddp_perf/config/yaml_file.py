@@ -22,6 +22,7 @@ from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
 
 _MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
+_DEEPEST, _MOST_VALUES = 50, 100_000
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -70,13 +71,41 @@ def yaml_text(fields: Mapping[str, Any]) -> str:
 
 def _parsed(path: Path, parse: Callable[..., Any]) -> Any:
     try:
-        return parse(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+        text = path.read_text(encoding="utf-8")
+        _check_size(text)
+        return parse(text, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
+    except ValueError as error:  # no UTF-8, a number of 5,000 digits, or the 99th of a month
         raise ConfigError(f"cannot be read: {error}") from None
+
+
+def _check_size(text: str) -> None:
+    """Raise ConfigError for values that are nested without end, or that aliases multiply.
+
+    libyaml's loader would end the process, and what reads the values would take all memory.
+    """
+    sizes, of_anchor, open_anchors = [0], dict[str | None, int](), list[str | None]()
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            open_anchors.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size = of_anchor[open_anchors.pop()] = sizes.pop()
+            sizes[-1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in open_anchors:
+                raise ConfigError(f"*{event.anchor} is within itself; write the value out")
+            sizes[-1] += of_anchor.get(event.anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[-1] += 1
+        if len(sizes) > _DEEPEST or sizes[-1] > _MOST_VALUES:
+            raise ConfigError(
+                f"more than {_DEEPEST} levels or {_MOST_VALUES:,} values, with those that its"
+                " aliases repeat: too large for a file of settings"
+            )
 
 
 def line_of_key(path: Path, keys: Sequence[str]) -> int | None:

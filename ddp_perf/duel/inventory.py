@@ -15,6 +15,7 @@ from ddp_perf.core.case import Case, Tier
 from ddp_perf.duel.sides.virtual_environment import output_of
 from ddp_perf.duel.values import PreparedSide
 from ddp_perf.errors import SideError
+from ddp_perf.system.files import UNREADABLE
 from ddp_perf.system.git import read_code_state
 from ddp_perf.system.ledger import Conditions
 from ddp_perf.system.variables import training_variables
@@ -99,7 +100,7 @@ def read_inventory(interpreter: str, environ: Mapping[str, str]) -> Inventory:
     answered = output_of(interpreter, _SCRIPT, environ, failure=failure)
     try:
         answer = msgspec.json.decode(answered, type=_Answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SideError(f"{interpreter}: {failure}: {error}") from None
     found = {str(canonicalize_name(one.name)): one for one in answer.distributions}
     kept = {name: one for name, one in sorted(found.items()) if name not in _NEVER_TO_BLAME}

@@ -30,6 +30,7 @@ from ddp_perf.launch.protocol import (
     read_hello,
     start_line,
 )
+from ddp_perf.system.files import UNREADABLE
 from ddp_perf.system.host.processes import describe_state, state_of
 
 _MESSAGE: msgspec.json.Decoder[Answer | Hello] = msgspec.json.Decoder(Answer | Hello)
@@ -186,7 +187,7 @@ class RankServer:
             if isinstance(message, Hello):
                 raise msgspec.DecodeError("it said hello before")
             return message
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             close_all([self], 0)
             raise ServerLostError(
                 f"{self._transport.who} gave an answer that is none of ddp_perf: {error}"

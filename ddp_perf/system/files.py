@@ -22,6 +22,9 @@ from ddp_perf.errors import DdpPerfError, ResultsError
 
 
 T = TypeVar("T")
+# What msgspec raises for bytes that are no document: also bytes that are no text, and lists within
+# lists without end.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _CONFLICT = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
 
 
@@ -61,7 +64,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         Raises ``error``, which names the file, the field and the remedy, for a document that is
         no JSON, has another version, or has a field of another type.
         """
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(*UNREADABLE):
             if msgspec.json.decode(raw, type=_Version).schema_version == self.version:
                 return msgspec.json.decode(raw, type=self.schema)
         return self._decode_slowly(raw, where)
@@ -72,7 +75,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             # NaN is not JSON, and 1e999 is not a number. Each stays text, so that the field
             # that needs a number refuses it.
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             broken = f"is cut short, or is not JSON ({error})"
             if _CONFLICT.search(raw):
                 broken = "has the marks of a merge conflict"
@@ -87,6 +90,8 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             message, _, place = str(error).partition(" - at ")
             field = place.strip("`").removeprefix("$.") or "the file"
             raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
+        except UnicodeEncodeError as error:  # half of a character, as \ud800
+            raise self.error(f"{where}: is no text ({error.reason}); {self.remedy}") from None
 
     def _check_version(self, data: Any, where: str) -> None:
         if not isinstance(data, dict) or "schema_version" not in data:

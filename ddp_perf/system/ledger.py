@@ -14,7 +14,7 @@ import msgspec
 from ddp_perf.core.case import Scalar
 from ddp_perf.errors import ResultsError
 from ddp_perf.render.units import field_changes
-from ddp_perf.system.files import VersionedJson
+from ddp_perf.system.files import UNREADABLE, VersionedJson
 
 SCHEMA_VERSION = 2
 Conditions = dict[str, Scalar | None]
@@ -155,7 +155,7 @@ class Ledger(Entries[EntryT]):
     def _decoded(self, line: bytes, number: int) -> EntryT:
         try:
             return self._decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ResultsError(f"{self.path}: line {number}: {error}; {self._remedy}") from None
 
     def _write(self, line: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ddp_perf.errors import TraceError
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import UNREADABLE, replace_file
 
 # Reader of torch.profiler's files: Chrome traces as Kineto writes them, plain or gzipped.
 #
@@ -29,7 +29,6 @@ _GZIP = b"\x1f\x8b"
 _REMEDY = "export it again with torch.profiler's export_chrome_trace"
 # A complete string, which is kept, or a bare word that is not a number in JSON.
 _NO_NUMBER = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[-+]?\b(?:NaN|nan|Infinity|Inf|inf)\b')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # msgspec checks UTF-8 when it uses a text
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 T = TypeVar("T")
@@ -120,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
     text = _text(path)
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except _UNREADABLE:
+    except UNREADABLE:
         with _refusing(path):
             return msgspec.json.decode(_repaired(text), type=dict[str, Any])
 
@@ -130,7 +129,7 @@ def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
     raws = [event.args for event in events]
     try:  # all at once: one call for each event takes three times as long
         return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
-    except _UNREADABLE:
+    except UNREADABLE:
         return [_part(raw, kind, kind()) for raw in raws]
 
 
@@ -141,7 +140,7 @@ def _refusing(path: Path) -> Iterator[None]:
         yield
     except msgspec.ValidationError:
         raise TraceError(f"{path}: has no traceEvents, so it is not a trace; {_REMEDY}") from None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TraceError(f"{path}: is cut short, or is not JSON ({error}); {_REMEDY}") from None
 
 
@@ -165,7 +164,7 @@ def _decoded(text: bytes) -> tuple[_Header, list[TraceEvent], int]:
         text = b'{"traceEvents":' + text + b"}"
     try:
         file = _FILE.decode(text)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _one_by_one(_repaired(text))
     return file, file.events, 0
 
@@ -182,7 +181,7 @@ def _one_by_one(text: bytes) -> tuple[_Header, list[TraceEvent], int]:
 def _part(raw: msgspec.Raw, kind: Any, default: T) -> T:
     try:
         part: T = msgspec.json.decode(raw, type=kind, strict=False)
-    except _UNREADABLE:
+    except UNREADABLE:
         return default
     return part
 
