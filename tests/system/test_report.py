@@ -27,7 +27,7 @@ OUTCOME = {
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
     *("--ddp-history", "--ddp-notify", "--ddp-false-alarm-rate", "--ddp-budget"),
     *("--ddp-settle", "--ddp-rotate", "--ddp-audit", "--ddp-reason"),
-    *("--ddp-against", "--ddp-touched"),
+    *("--ddp-against", "--ddp-touched", "--ddp-no-user-code"),
 }
 
 
