@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 120  # characters of a message
+_LONGEST = 90  # characters of a message
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 
@@ -43,12 +44,14 @@ def fault_rows() -> Iterator[str]:
     for name, part in read_recorded().items():
         yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
         yield from ("| fault | where | you see | kept |", "|---|---|---|---|")
-        above = ""
+        above = ("", "")
         for row in part.rows:
-            where = _places(row.where)
-            cells = (row.fault, "the same" if where == above else where, _quoted(row.seen))
-            yield f"| {' | '.join(cells)} | {row.kept} |"
-            above = where
+            places = (_places(row.where), row.kept)
+            where, kept = (
+                '"' if new == old else new for new, old in zip(places, above, strict=True)
+            )
+            yield f"| {row.fault} | {where} | {_quoted(row.seen)} | {kept} |"
+            above = places
 
 
 def _summary(part: Part) -> str:
@@ -71,6 +74,6 @@ def _places(where: tuple[str, ...]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the beginning of a message as code."""
-    plain = text.replace("|", "\\|").replace("`", "'")
+    """Return the beginning of a message as code, without the launch that it is of."""
+    plain = re.sub(r"^\S+: launch \d+: ", "", text).replace("|", "\\|").replace("`", "'")
     return f"`{textwrap.shorten(plain, _LONGEST, placeholder=' …')}`"
