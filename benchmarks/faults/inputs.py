@@ -24,11 +24,11 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
 
 
 def _try(reader: Reader, data: bytes, directory: Path) -> Tried:
-    began = time.process_time()
+    began, escaped = time.process_time(), False
     try:
         error = refusal(reader, data, directory)
     except Exception as fault:  # noqa: BLE001 – what a reader must not raise is what is looked for
-        error = f"{type(fault).__name__}: {fault}"
+        error, escaped = f"{type(fault).__name__}: {fault}", True
     seconds = time.process_time() - began
     named = error is None or (reader.name in error and error.count("\n") < 2)
     return Tried(
@@ -36,5 +36,5 @@ def _try(reader: Reader, data: bytes, directory: Path) -> Tried:
         where=reader.kind,
         seen=(error or "it is read").replace(f"{directory}/", ""),
         kept="the file",
-        survived=named and seconds < LONGEST_S,
+        survived=named and not escaped and seconds < LONGEST_S,
     )
