@@ -16,7 +16,7 @@ PARTS = {
     "ranks": "A rank fails",
     "ends": "The driver or the server ends",
     "storage": "The storage fails",
-    "inputs": "A file or a node says nonsense",
+    "inputs": "A file says nonsense",
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
