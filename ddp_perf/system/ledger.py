@@ -40,6 +40,9 @@ class Entries(Generic[EntryT]):
         """Append an entry."""
         self.entries.append(entry)
 
+    def discard(self) -> None:
+        """Forget what a later run would go on with: it is complete, and kept elsewhere."""
+
 
 class Ledger(Entries[EntryT]):
     """A file of JSON lines: a header, and then an entry in each line, open for further ones.
@@ -108,7 +111,7 @@ class Ledger(Entries[EntryT]):
         super().append(entry)
 
     def discard(self) -> None:
-        """Remove the file, whose content is complete and kept elsewhere."""
+        """Remove the file."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:

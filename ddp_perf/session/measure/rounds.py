@@ -349,7 +349,7 @@ class _Rounds:
             self._on_round(self.measured)
 
 
-# The log of a suite's launches, from which a session goes on that was killed.
+# The log of a suite's launches, from which a session goes on that was ended.
 
 
 # Launches of longer ago are another session's, since a machine changes: by the newest launch, and
@@ -361,10 +361,10 @@ _STALE_S, _LONGEST_S = 3600.0, 6 * 3600.0
 def logged_session(
     cases: Sequence[Case], bench: Bench, environment: Environment
 ) -> Iterator[Entries[LoggedLaunch]]:
-    """Yield the log of a session of these cases, which it deletes however the session ends.
+    """Yield the log of a session of these cases, which it deletes at the end of the block.
 
-    So only one that is killed leaves it, and the same session goes on from it within an hour. A
-    session whose code is not known has none. One that cannot be written ends no session.
+    A session that is ended within it leaves the log, and the same session goes on from it within an
+    hour. A session whose code is not known has none. One that cannot be written ends no session.
     """
     if environment.tree is None:
         yield Entries()
@@ -376,17 +376,17 @@ def logged_session(
             log.close()
             log = _open_session_log(cases, bench, environment)
     except ResultsError as error:
-        bench.progress.warn(f"the session cannot go on if it is killed: {error}")
+        bench.progress.warn(f"the session cannot go on if it is ended: {error}")
         yield Entries()
         return
     if log.entries:
         many = counted(len(log.entries), "launch")
-        bench.progress.warn(f"goes on after {many} of a session that was killed: {log.path}")
+        bench.progress.warn(
+            f"goes on after {many} of a session that was ended; to begin anew, delete {log.path}"
+        )
     with contextlib.closing(log):
-        try:
-            yield _AlsoLogged(log)
-        finally:
-            log.discard()
+        yield _AlsoLogged(log)
+        log.discard()
 
 
 class _AlsoLogged(Entries[LoggedLaunch]):
@@ -400,6 +400,9 @@ class _AlsoLogged(Entries[LoggedLaunch]):
         super().append(entry)
         with contextlib.suppress(ResultsError):
             self._log.append(entry)
+
+    def discard(self) -> None:
+        self._log.discard()
 
 
 def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environment) -> Log:

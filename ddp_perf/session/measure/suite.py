@@ -14,6 +14,7 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.comparability import cases_elsewhere, find_outlier_host
@@ -102,33 +103,8 @@ def run_suite(
     try:
         runtime = bench.launcher.runtime(request.cases[0])
         check_runtime(tier, runtime, capacity.machine)
-        result = request.earlier or SuiteResult(
-            suite=request.suite,
-            tier=tier,
-            date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            environment=code.in_environment(
-                describe_environment(
-                    capacity,
-                    tier,
-                    runtime,
-                    bench.root,
-                    node=next(iter(bench.nodes), None),
-                    alike_nodes=len(bench.one_by_one) or None,
-                ),
-                request.cases,
-            ),
-            unkept=code.problem,
-            job=job_address(os.environ),
-            machine=capacity.machine if tier == "gpu" else None,
-            baseline_path=str(store.path(key)),
-            nodes=bench.nodes,
-            alpha=request.alpha,
-            reported=tuple(sorted(request.reported)),
-            injections=tuple(injection.text for injection in bench.injections),
-            measurements={},
-            command=request.command,
-            commands=request.commands,
-        )
+        path = str(store.path(key))
+        result = request.earlier or _new_result(request, bench, runtime, path)
         # More launches hardly add to what the nodes already show of the code: one look is enough.
         budget_s = 0.0 if bench.one_by_one else request.options.budget_s
         looks = looks_of(request.cases, baseline, budget_s)
@@ -149,35 +125,40 @@ def run_suite(
             reason=request.options.reason,
             patch=code.state.patch if code.state is not None else b"",
         )
-        keep = functools.partial(
-            save, baseline=baseline, store=store, saving=saving, refused=refused
-        )
-        keep_unjudged = functools.partial(
-            _kept_unjudged, before=result, request=request, context=context, keep=keep
-        )
-        with (
-            logged_session(request.cases, bench, result.environment) as log,
-            kept_if_ended(result, on_partial, keep_unjudged) as note,
-        ):
-            result = _measured_and_judged(result, plan, request, context, bench, note, log)
-        keeps = request.options.save_mode in ("append", "missing")  # also if an interrupt ends it
-        ids = [case.id for case in request.cases] if keeps else []
-
-        def keep_settled(ended: SuiteResult) -> SuiteResult:
-            on_judged(ended)
-            return keep(ended, ids)
-
-        with kept_if_ended(result, on_partial, keep_settled) as note:
-            result = result if settle is None else settle(result, baseline, note)
-        on_judged(result)
-        # Save before explaining and profiling: an interrupt there does not lose the session.
-        if request.options.save_mode == "append" and request.options.accept_improvements:
-            result = store_improvements(result, saving, keep)
-        if request.options.save_mode is not None:
-            find = functools.partial(
-                cases_to_launch_again, baseline=baseline, refused=refused, options=request.options
+        with logged_session(request.cases, bench, result.environment) as log:
+            keep = functools.partial(
+                _kept,
+                functools.partial(
+                    save, baseline=baseline, store=store, saving=saving, refused=refused
+                ),
+                log,
             )
-            result = _saved(result, request, bench, on_partial, find, keep)
+            keep_unjudged = functools.partial(
+                _kept_unjudged, before=result, request=request, context=context, keep=keep
+            )
+            with kept_if_ended(result, on_partial, keep_unjudged) as note:
+                result = _measured_and_judged(result, plan, request, context, bench, note, log)
+            keeps = request.options.save_mode in ("append", "missing")  # also if it is ended
+            ids = [case.id for case in request.cases] if keeps else []
+
+            def keep_settled(ended: SuiteResult) -> SuiteResult:
+                on_judged(ended)
+                return keep(ended, ids)
+
+            with kept_if_ended(result, on_partial, keep_settled) as note:
+                result = result if settle is None else settle(result, baseline, note)
+            on_judged(result)
+            # Save before explaining and profiling: an interrupt there does not lose the session.
+            if request.options.save_mode == "append" and request.options.accept_improvements:
+                result = store_improvements(result, saving, keep)
+            if request.options.save_mode is not None:
+                find = functools.partial(
+                    cases_to_launch_again,
+                    baseline=baseline,
+                    refused=refused,
+                    options=request.options,
+                )
+                result = _saved(result, request, bench, on_partial, find, keep)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.options.explain_budget_s
         )
@@ -189,6 +170,34 @@ def run_suite(
     finally:
         bench.progress.end()
     return result
+
+
+def _new_result(
+    request: SuiteRequest, bench: Bench, runtime: Runtime, baseline_path: str
+) -> SuiteResult:
+    """Return the result of a suite of which nothing is measured yet."""
+    capacity, code, tier = bench.capacity, bench.code, request.cases[0].tier
+    node, alike = next(iter(bench.nodes), None), len(bench.one_by_one) or None
+    environment = describe_environment(
+        capacity, tier, runtime, bench.root, node=node, alike_nodes=alike
+    )
+    return SuiteResult(
+        suite=request.suite,
+        tier=tier,
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        environment=code.in_environment(environment, request.cases),
+        unkept=code.problem,
+        job=job_address(os.environ),
+        machine=capacity.machine if tier == "gpu" else None,
+        baseline_path=baseline_path,
+        nodes=bench.nodes,
+        alpha=request.alpha,
+        reported=tuple(sorted(request.reported)),
+        injections=tuple(injection.text for injection in bench.injections),
+        measurements={},
+        command=request.command,
+        commands=request.commands,
+    )
 
 
 def _measured_and_judged(
@@ -242,6 +251,20 @@ def _measured_and_judged(
     return msgspec.structs.replace(
         result, links=find_links(*seen), outlier_host=find_outlier_host(*seen)
     )
+
+
+def _kept(
+    keep: Callable[..., SuiteResult],
+    log: Entries[LoggedLaunch],
+    result: SuiteResult,
+    ids: Collection[str],
+    **changes: Saving,
+) -> SuiteResult:
+    """Store these cases. No later session goes on from launches that are stored."""
+    kept = keep(result, ids, **changes)
+    if kept.saved != result.saved:
+        log.discard()
+    return kept
 
 
 def _kept_unjudged(

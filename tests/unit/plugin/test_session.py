@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.errors import ExitCode, LaunchError
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.errors import BaselineError, ExitCode, LaunchError
 from ddp_perf.session.gate.judge_suite import judge_suite
 from ddp_perf.session.measure import suite as measured_suite
 from ddp_perf.session.result import read_results
 from tests.builders import make_failure, make_launch, make_probe
 from tests.projects import TINY
+from tests.repositories import Repository
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 SECOND = TINY.replace("suite: tiny", "suite: second").replace("[16]", "[32]")
@@ -328,6 +330,40 @@ def test_an_interrupted_session_states_how_far_it_came_and_what_is_not_stored(pr
         text += "; the first session of 1 case is stored"
     done.stdout.fnmatch_lines([f"{text}; run it again", "results: results.json"])
     assert project.stored().keys() == ({ONE} if option == "--save-baseline" else set())
+
+
+def test_the_same_command_goes_on_from_what_an_interrupted_session_measured(project, monkeypatch):
+    """Also if it was not stored because a disk was full; what is stored is measured anew."""
+
+    def interrupted(request):
+        if len(project.requests()) > 3:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round)
+
+    def full(store, key, change):
+        raise BaselineError("baselines: cannot be written (No space left on device)")
+
+    repository = Repository(project.path)
+    repository.write({".gitignore": "artifacts/\nbaselines/\n"})
+    repository.git("add", "--all")
+    repository.git("commit", "--quiet", "--message", "tests")
+    project.run("--save-baseline")
+    project.answer = interrupted
+    project.run("--save-baseline=append", no_reraise_ctrlc=True)
+    project.answer = lambda request: make_launch(request.case, request.round)
+    with monkeypatch.context() as disk:
+        disk.setattr(BaselineStore, "update", full)
+        went_on = project.run("--save-baseline=append")
+    went_on.stdout.fnmatch_lines(["*goes on after 3 launches of a session that was ended*"])
+    assert len(project.requests()) == 3
+    stored = project.run("--save-baseline=append")
+    stored.stdout.fnmatch_lines(["*goes on after 6 launches of a session that was ended*"])
+    assert project.requests() == []
+    assert len(project.stored()[ONE].sessions) == 2
+
+    project.run("--save-baseline=append")
+
+    assert len(project.requests()) == 6
 
 
 def test_a_session_that_is_interrupted_while_it_explains_was_stored(project):

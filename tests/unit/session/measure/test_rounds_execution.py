@@ -128,22 +128,18 @@ def test_further_rounds_are_added_to_the_measurements():
     assert measured["a"] == run.before["a"]
 
 
-class KilledError(Exception):
-    """Stands for a kill: what runs at an end of a process does not run."""
-
-
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    """``session(kill_at=3)`` launches A and B three times, or is killed at its third launch.
+    """``session(end_at=3)`` launches A and B three times, or is ended at its third launch.
 
     ``later_s`` is how long after its launches it begins. It returns the launches that were asked.
     """
-    discard, began = Ledger.discard, datetime.datetime.now(datetime.timezone.utc)
+    began = datetime.datetime.now(datetime.timezone.utc)
 
-    def run(*, kill_at=None, later_s=0.0, tree="0123"):
+    def run(*, end_at=None, later_s=0.0, tree="0123"):
         def answer(request):
-            if len(one.launcher.asked) == kill_at:
-                raise KilledError
+            if len(one.launcher.asked) == end_at:
+                raise KeyboardInterrupt
             return make_launch(request.case, request.round)
 
         one = Run([A, B], answer)
@@ -152,9 +148,8 @@ def session(tmp_path, monkeypatch):
         clock = types.SimpleNamespace(now=lambda zone: now, fromisoformat=began.fromisoformat)
         named = types.SimpleNamespace(datetime=clock, timezone=datetime.timezone)
         monkeypatch.setattr(rounds, "datetime", named)
-        monkeypatch.setattr(Ledger, "discard", lambda log: kill_at or discard(log))
         with (
-            contextlib.suppress(KilledError),
+            contextlib.suppress(KeyboardInterrupt),
             logged_session((A, B), bench, make_environment(tree=tree)) as log,
         ):
             run_plan(one.plan, bench, measured=one.before, on_round=one._note_round, log=log)
@@ -163,8 +158,8 @@ def session(tmp_path, monkeypatch):
     return run
 
 
-def test_a_session_goes_on_after_one_that_was_killed(session):
-    first = session(kill_at=4)
+def test_a_session_goes_on_after_one_that_was_ended(session):
+    first = session(end_at=4)
 
     second = session(later_s=1800.0)
 
@@ -172,12 +167,12 @@ def test_a_session_goes_on_after_one_that_was_killed(session):
     assert first.launcher.asked[:3] + second.launcher.asked == planned
     assert second.progress.finished == planned
     assert second.rounds[-1] == {"a": 3, "b": 3}
-    assert "goes on after 3 launches of a session that was killed" in second.progress.said[0]
+    assert "goes on after 3 launches of a session that was ended" in second.progress.said[0]
 
 
 @pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"later_s": -99.0}, {"tree": "4567"}])
 def test_a_session_of_another_time_or_other_code_begins_anew(session, changes):
-    session(kill_at=4)
+    session(end_at=4)
 
     second = session(**changes)
 
