@@ -12,7 +12,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     fault: str  # "SIGKILL of a rank"
     where: str  # "in the middle, 2 ranks, in a command"
-    seen: str  # the first line that the user sees
+    seen: str  # the first line that the user sees; "": the shell names the signal
     kept: str  # "the launches before it"
     survived: bool  # the fault was named, and what follows it ran
     lost: int = 0  # acknowledged things that are gone or changed
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     fault: str
     where: tuple[str, ...]
-    seen: str  # of its first trial
+    seen: str  # of its first trial in which anything was seen
     kept: str
     tried: int
     survived: int
@@ -52,7 +52,7 @@ def _row(fault: str, trials: Sequence[Tried]) -> Row:
     return Row(
         fault=fault,
         where=tuple(dict.fromkeys(trial.where for trial in trials)),
-        seen=trials[0].seen,
+        seen=next((trial.seen for trial in trials if trial.seen), ""),
         kept=trials[0].kept,
         tried=len(trials),
         survived=sum(trial.survived for trial in trials),

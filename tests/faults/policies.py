@@ -1,20 +1,13 @@
-"""End every policy by signals at random moments, and let it go on: what is lost, what is another?
+"""Ends of an experiment by signals, at any moment: which of its launches are lost, and is its
+verdict another one?
 
-    python benchmarks/interrupts.py [--trials N] [--seed N]
-
-Each trial plays one policy in a process of its own, whose launches are played by their arm and
-number and take 2 ms, and sends it SIGINT, SIGTERM or SIGKILL at a random moment. Then the same
-policy goes on to its end. "launches" are those that a launcher returned before the signal, "lost"
-those of them that the log (of a session that ended by itself: its last result) does not have. A
-kill between the end of a launch and its line in the log loses that launch, which is launched again:
-"in flight". "other" are verdicts that differ from those of a policy that nobody ended. It exits
-with 1 for a lost launch or another verdict.
+Each policy is played in a process of its own: its launches are played by their arm and number, and
+take 2 ms. Then the same policy goes on to its end. A signal between the end of a launch and its
+line in the log loses that launch, which is launched again.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
 import contextlib
 import functools
 import os
@@ -23,15 +16,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from ddp_perf.cli.measuring import endable
+from ddp_perf.cli.measuring import AGAIN, endable
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.duel.bisect.find import run_bisect
 from ddp_perf.duel.bisect.opening import CommitTurn, CommitTurns
@@ -53,6 +43,7 @@ from tests.builders import (
     make_environment,
     make_launch,
 )
+from tests.faults.matrix import Tried
 from tests.suites import make_bench, measure_suite
 from tests.unit.duel.bisect.test_run import make_line
 from tests.unit.duel.environments.test_probes import Hybrids, make_side
@@ -60,7 +51,11 @@ from tests.unit.duel.played_sides import PlayedSide, play
 from tests.unit.duel.sweep.sweeps import PlayedMachine, make_run
 from tests.unit.selftest.selftest_machine import make_request
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+SIGNALS = {
+    signal.SIGINT: "Ctrl-C in an experiment",
+    signal.SIGTERM: "SIGTERM in an experiment",
+    signal.SIGKILL: "SIGKILL of an experiment",
+}
 LAUNCH_S = 0.002
 
 
@@ -206,12 +201,12 @@ def play_session(played: Play) -> object:
 
 
 POLICIES: dict[str, Callable[[Play], object]] = {
-    "session": play_session,
-    "duel": play_duel,
-    "bisect": play_bisect,
-    "environments": play_environments,
-    "sweep": play_sweep,
-    "selftest": play_selftest,
+    "a suite": play_session,
+    "a duel": play_duel,
+    "a bisect": play_bisect,
+    "a search of environments": play_environments,
+    "a sweep": play_sweep,
+    "a self-test": play_selftest,
 }
 
 
@@ -220,13 +215,14 @@ class Child:
 
     def __init__(self, policy: str, directory: Path) -> None:
         self._verdict, self._witness = directory / "verdict", directory / "witness"
+        self.output = directory / "output"
         self._verdict.unlink(missing_ok=True)
         self._pid = os.fork()
         if self._pid == 0:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            sys.stderr = self.output.open("a", encoding="utf-8")
             signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell ignores it
             played = Play(directory)
-            with endable(), mock.patch("time.monotonic", side_effect=lambda: played.now):
+            with endable(AGAIN), mock.patch("time.monotonic", side_effect=lambda: played.now):
                 replace_file(self._verdict, repr(POLICIES[policy](played)).encode())
             os._exit(0)
 
@@ -260,61 +256,9 @@ def logged(directory: Path) -> int:
     return max(len(lines), int(kept.read_text()) if kept.exists() else 0)
 
 
-def trial(
-    policy: str, number: signal.Signals, seed: int, whole: tuple[str, int]
-) -> collections.Counter[str]:
-    """End a policy once, let it go on, and return what happened.
-
-    ``whole`` is the verdict of one that nobody ended, and how many launches it took.
-    """
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
-        directory, child = Path(name), Child(policy, Path(name))
-        child.end(
-            number,
-            launches=draw.randrange(whole[1]),
-            then_s=draw.uniform(0, 2 * LAUNCH_S),
-        )
-        ended, launches = child.verdict() is None, child.launches
-        missing = launches - logged(directory) if ended else 0
-        in_flight = min(missing, 1) if number is signal.SIGKILL else 0
-        verdict = Child(policy, directory).verdict()
-    return collections.Counter(
-        trials=1,
-        ended=int(ended),
-        launches=launches,
-        lost=missing - in_flight,
-        in_flight=in_flight,
-        other=int(verdict != whole[0]),
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; return 1 if a launch was lost, or a verdict is another."""
-    parser = argparse.ArgumentParser(description="Ends policies by signals, and lets them go on.")
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(arguments)
-    plan = random.Random(options.seed)
-    found: dict[tuple[str, signal.Signals], collections.Counter[str]] = collections.defaultdict(
-        collections.Counter
-    )
-    whole = functools.cache(_whole)
-    for seed in range(options.trials):
-        policy = list(POLICIES)[seed % len(POLICIES)]
-        number = plan.choice(SIGNALS)
-        found[policy, number] += trial(policy, number, seed, whole(policy))
-    columns = ("trials", "ended", "launches", "lost", "in_flight", "other")
-    print(f"{'policy':14}{'signal':9}" + "".join(f"{name:>11}" for name in columns))
-    for (policy, sent), counts in sorted(found.items()):
-        name = sent.name
-        print(f"{policy:14}{name:9}" + "".join(f"{counts[column]:>11}" for column in columns))
-    total = sum(found.values(), collections.Counter())
-    print(f"{'all':23}" + "".join(f"{total[column]:>11}" for column in columns))
-    return int(total["lost"] > 0 or total["other"] > 0)
-
-
+@functools.cache
 def _whole(policy: str) -> tuple[str, int]:
+    """Return the verdict of a policy that nobody ends, and how many launches it takes."""
     with tempfile.TemporaryDirectory() as name:
         child = Child(policy, Path(name))
         verdict = child.verdict()
@@ -322,5 +266,22 @@ def _whole(policy: str) -> tuple[str, int]:
         return verdict, child.launches
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def try_policy(policy: str, number: signal.Signals, seed: int) -> Tried:
+    """End a policy once, and let it go on."""
+    draw, (whole, launches) = random.Random(seed), _whole(policy)
+    with tempfile.TemporaryDirectory() as name:
+        directory, child = Path(name), Child(policy, Path(name))
+        child.end(number, launches=draw.randrange(launches), then_s=draw.uniform(0, 2 * LAUNCH_S))
+        ended = child.verdict() is None
+        missing = child.launches - logged(directory) if ended else 0
+        said = child.output.read_text(encoding="utf-8").strip()
+        again = Child(policy, directory)
+        verdict = again.verdict()
+    return Tried(
+        fault=SIGNALS[number],
+        where=policy,
+        seen=said,
+        kept="its finished launches",
+        survived=verdict == whole and (AGAIN in said) == (ended and number is not signal.SIGKILL),
+        lost=max(missing - 1, 0),  # one may be in flight
+    )
