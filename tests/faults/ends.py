@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from unittest import mock
@@ -28,6 +28,7 @@ from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.session.result import read_results
+from ddp_perf.system.lease import LEASES
 from tests.builders import FakeLauncher, make_launch
 from tests.faults.matrix import Tried
 from tests.projects import INI, REPOSITORY, TINY
@@ -44,6 +45,13 @@ OPTIONS = (
     "-p",
     "no:cacheprovider",
 )
+
+
+Trouble = Callable[[Path, LaunchRequest], None]  # what goes wrong at a launch
+
+
+def no_trouble(directory: Path, request: LaunchRequest) -> None:
+    """Let the launch run."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +73,13 @@ FAULTS = (
 )
 
 
-def play(directory: Path, mode: str, launched: Event) -> None:
+def play(
+    directory: Path, arguments: Sequence[str], launched: Event, trouble: Trouble = no_trouble
+) -> None:
     """Run the session in this process, as its leader, and exit with its code."""
     os.setsid()
     os.chdir(directory)
+    os.environ[LEASES] = str(directory / "leases")  # no rank runs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell ignores it
     output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
@@ -76,12 +87,13 @@ def play(directory: Path, mode: str, launched: Event) -> None:
 
     def answer(request: LaunchRequest) -> LaunchResult:
         launched.set()
+        trouble(directory, request)
         time.sleep(LAUNCH_S)  # is the length of a launch; nothing waits for it
         return make_launch(request.case, request.round)
 
     launcher = "ddp_perf.session.measure.machine.ServerLauncher"
     with mock.patch(launcher, return_value=FakeLauncher(answer)):
-        os._exit(pytest.main([f"--save-baseline={mode}", *OPTIONS]))
+        os._exit(pytest.main([*arguments]))
 
 
 class Project:
@@ -105,15 +117,25 @@ class Project:
     def start(self, directory: Path, mode: str) -> multiprocessing.process.BaseProcess:
         """Start a session, and return once its first launch runs."""
         launched = self._context.Event()
-        process = self._context.Process(target=play, args=(directory, mode, launched))
+        arguments = (f"--save-baseline={mode}", *OPTIONS)
+        process = self._context.Process(target=play, args=(directory, arguments, launched))
         process.start()
         if not launched.wait(timeout=120):
             raise AssertionError((directory / "output").read_text(encoding="utf-8"))
         return process
 
-    def run(self, directory: Path, mode: str) -> int | None:
+    def run(
+        self,
+        directory: Path,
+        mode: str,
+        options: Sequence[str] = OPTIONS,
+        trouble: Trouble = no_trouble,
+    ) -> int | None:
         """Run a session to its end, and return its exit code."""
-        process = self.start(directory, mode)
+        arguments = (f"--save-baseline={mode}", *options)
+        launched = self._context.Event()
+        process = self._context.Process(target=play, args=(directory, arguments, launched, trouble))
+        process.start()
         process.join()
         return process.exitcode
 

@@ -357,14 +357,21 @@ class _Rounds:
 _STALE_S, _LONGEST_S = 3600.0, 6 * 3600.0
 
 
+class NotKeptError(BaselineError):
+    """A session that was not stored, and of which no results file could be written either."""
+
+
 @contextlib.contextmanager
 def logged_session(
     cases: Sequence[Case], bench: Bench, environment: Environment
 ) -> Iterator[Entries[LoggedLaunch]]:
     """Yield the log of a session of these cases, which it deletes however the session ends.
 
-    So only one that is killed leaves it, and the same session goes on from it within an hour. A
-    session whose code is not known has none. One that cannot be written ends no session.
+    So only one that is killed leaves it, or that could keep its results nowhere, and the same
+    session goes on from it within an hour. A session whose code is not known has none. One that
+    cannot be written ends no session.
+
+    Raises BaselineError that names the log for one that the session was not stored.
     """
     if environment.tree is None:
         yield Entries()
@@ -381,12 +388,16 @@ def logged_session(
         return
     if log.entries:
         many = counted(len(log.entries), "launch")
-        bench.progress.warn(f"goes on after {many} of a session that was killed: {log.path}")
-    with contextlib.closing(log):
+        bench.progress.warn(f"goes on after {many} of an earlier session: {log.path}")
+    with contextlib.closing(log), contextlib.ExitStack() as at_end:
+        at_end.callback(log.discard)
         try:
             yield _AlsoLogged(log)
-        finally:
-            log.discard()
+        except NotKeptError as error:
+            at_end.pop_all()
+            raise BaselineError(
+                f"{error}; the same command goes on from {log.path} within an hour"
+            ) from None
 
 
 class _AlsoLogged(Entries[LoggedLaunch]):

@@ -44,6 +44,7 @@ from ddp_perf.session.measure.storable import (
     launches_in_rounds,
     refused_cases,
     store_improvements,
+    stored_or_kept,
 )
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
@@ -86,7 +87,8 @@ def run_suite(
     verdicts.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
-    read (before any launch) or written (after ``on_partial`` got the whole result).
+    read (before any launch) or written: then it names the file of results or of launches that has
+    the session.
     """
     capacity, store, code = bench.capacity, bench.store, bench.code
     tier = request.cases[0].tier
@@ -155,11 +157,6 @@ def run_suite(
         keep_unjudged = functools.partial(
             _kept_unjudged, before=result, request=request, context=context, keep=keep
         )
-        with (
-            logged_session(request.cases, bench, result.environment) as log,
-            kept_if_ended(result, on_partial, keep_unjudged) as note,
-        ):
-            result = _measured_and_judged(result, plan, request, context, bench, note, log)
         keeps = request.options.save_mode in ("append", "missing")  # also if an interrupt ends it
         ids = [case.id for case in request.cases] if keeps else []
 
@@ -167,17 +164,24 @@ def run_suite(
             on_judged(ended)
             return keep(ended, ids)
 
-        with kept_if_ended(result, on_partial, keep_settled) as note:
-            result = result if settle is None else settle(result, baseline, note)
-        on_judged(result)
-        # Save before explaining and profiling: an interrupt there does not lose the session.
-        if request.options.save_mode == "append" and request.options.accept_improvements:
-            result = store_improvements(result, saving, keep)
-        if request.options.save_mode is not None:
-            find = functools.partial(
-                cases_to_launch_again, baseline=baseline, refused=refused, options=request.options
-            )
-            result = _saved(result, request, bench, on_partial, find, keep)
+        with logged_session(request.cases, bench, result.environment) as log:
+            with kept_if_ended(result, on_partial, keep_unjudged) as note:
+                result = _measured_and_judged(result, plan, request, context, bench, note, log)
+            with kept_if_ended(result, on_partial, keep_settled) as note:
+                result = result if settle is None else settle(result, baseline, note)
+            on_judged(result)
+            # Save before explaining and profiling: an interrupt there does not lose the session.
+            keep = functools.partial(stored_or_kept, save=keep, root=bench.root, asked=saving)
+            if request.options.save_mode == "append" and request.options.accept_improvements:
+                result = store_improvements(result, saving, keep)
+            if request.options.save_mode is not None:
+                find = functools.partial(
+                    cases_to_launch_again,
+                    baseline=baseline,
+                    refused=refused,
+                    options=request.options,
+                )
+                result = _saved(result, request, bench, on_partial, find, keep)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.options.explain_budget_s
         )

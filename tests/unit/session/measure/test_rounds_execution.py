@@ -172,7 +172,7 @@ def test_a_session_goes_on_after_one_that_was_killed(session):
     assert first.launcher.asked[:3] + second.launcher.asked == planned
     assert second.progress.finished == planned
     assert second.rounds[-1] == {"a": 3, "b": 3}
-    assert "goes on after 3 launches of a session that was killed" in second.progress.said[0]
+    assert "goes on after 3 launches of an earlier session" in second.progress.said[0]
 
 
 @pytest.mark.parametrize("changes", [{"later_s": 4000.0}, {"later_s": -99.0}, {"tree": "4567"}])
