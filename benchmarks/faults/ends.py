@@ -25,7 +25,7 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
 
 def _sessions(seed: int) -> Iterator[Tried]:
     with tempfile.TemporaryDirectory() as name:
-        project = ends.Project(Path(name) / "project")
+        project = ends.StoredProject(Path(name) / "project")
         for number, fault in enumerate(itertools.cycle(ends.FAULTS), start=seed):
             more = (ends.REPORT,) if number // len(ends.FAULTS) % 10 == 0 else ()
             if (tried := ends.try_end(project, fault, number, *more)) is not None:

@@ -13,6 +13,8 @@ from typing import Any
 
 from ddp_perf.errors import DdpPerfError
 from tests.faults.matrix import Tried
+from tests.faults.saves import OUTPUTS, try_full, try_place
+from tests.faults.sessions import Project
 from tests.faults.storage import (
     DAMAGES,
     WRITERS,
@@ -49,6 +51,11 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
             yield play_damage(fault, Path(directory))
     with tempfile.TemporaryDirectory() as directory:
         yield play_link(Path(directory))
+    with tempfile.TemporaryDirectory() as directory:
+        project = Project(Path(directory) / "project")
+        for output in OUTPUTS:
+            yield try_place(project, output)
+        yield try_full(project)
 
 
 @contextlib.contextmanager

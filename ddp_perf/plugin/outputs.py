@@ -14,7 +14,7 @@ from ddp_perf.errors import DdpPerfError, HistoryError, ResultsError
 from ddp_perf.plugin.options import Options
 from ddp_perf.render.annotations import tell_github
 from ddp_perf.render.checkout import Checkout
-from ddp_perf.session.result import SuiteResult, write_results
+from ddp_perf.session.result import SuiteResult, keep_results, write_results
 from ddp_perf.work.values import CountedCase
 
 if TYPE_CHECKING:
@@ -86,18 +86,14 @@ class WorkReportWriter:
 class ReportWriter:
     """The report of one pytest session. Without a directory it does nothing.
 
-    ``results`` is the file of all measurements; it is written even if the report fails.
     ``history`` is the URL of the earlier sessions.
 
     Plotting and rendering are imported late: they are slow to import, and collection does not
     need them.
     """
 
-    def __init__(
-        self, directory: Path | None, results: Path | None, history: str | None, root: Path
-    ) -> None:
+    def __init__(self, directory: Path | None, history: str | None, root: Path) -> None:
         self._directory = directory
-        self._results = results
         self._history = history
         self._root = root
         self.lines: list[str] = []  # for the terminal
@@ -112,9 +108,13 @@ class ReportWriter:
         suites: Sequence[SuiteResult],
         *,
         complete: bool,
+        results: Path | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """Write the report. An error is appended to ``errors``: it must not end the session."""
+        """Write the report. An error is appended to ``errors``: it must not end the session.
+
+        ``results`` is the file that has the measurements even if the report fails.
+        """
         if self._directory is None:
             return
         from ddp_perf.render.markdown import report_markdown
@@ -123,10 +123,11 @@ class ReportWriter:
         try:
             report = write_report(self._directory, self._source(suites, complete))
         except ResultsError as error:
-            self.errors.append(
-                f"--ddp-report: {error}; the measurements are in {self._results}; write the report"
-                f" with: ddp-perf report {self._results}"
+            kept = (
+                f"; the measurements are in {results}; write the report with: ddp-perf report"
+                f" {results}"
             )
+            self.errors.append(f"--ddp-report: {error}{kept if results else ''}")
             return
         lines, errors = tell_github(report, report_markdown(report), environ)
         self.errors += errors
@@ -230,15 +231,11 @@ class HistoryLog:
         """Write the suites that the store refused to a file of their own."""
         if not self._refused:
             return
-        results = list(self._refused.values())
-        stamp = "".join(filter(str.isalnum, results[0].date.partition("+")[0]))
-        path = self._root / "artifacts" / f"history-refused-{stamp}.json"
         try:
-            path.parent.mkdir(exist_ok=True)
-            write_results(path, results, complete=True)
+            path = keep_results(self._root, "history-refused", list(self._refused.values()))
             kept = f"were kept: ddp-perf history import {path} --history {self.name} appends them"
         except OSError as error:
-            kept = f"were lost, too: {path} cannot be written: {error.strerror}"
+            kept = f"were lost, too: {error.strerror}"
         self.error = f"--ddp-history: {self._why}; the measurements {kept}"
 
     def summary(self) -> str | None:
@@ -286,8 +283,9 @@ class SessionFiles:
     def __init__(
         self, options: Options, store: BaselineStore, *, root: Path, counting: str
     ) -> None:
+        self._root = root
         self._json_path = options.json_path
-        self.report = ReportWriter(options.report, options.json_path, options.history, root)
+        self.report = ReportWriter(options.report, options.history, root)
         self.history = HistoryLog(options.history, root)
         self.notifier = Notifier(options)
         self._work_report = WorkReportWriter(
@@ -328,7 +326,21 @@ class SessionFiles:
     def write(self, results: Mapping[str, SuiteResult], *, complete: bool) -> None:
         """Write the results and the report of a session that has ended."""
         self.write_results(results, complete=complete)
-        self.report.write(list(results.values()), complete=complete)
+        suites = list(results.values())
+        path = self._json_path if self._error is None else self._kept(suites, complete=complete)
+        self.report.write(suites, complete=complete, results=path)
+
+    def _kept(self, suites: Sequence[SuiteResult], *, complete: bool) -> Path | None:
+        """Write the results that their file refused to another one, and return its path."""
+        if not suites:
+            return None
+        try:
+            path = keep_results(self._root, "results", suites, complete=complete)
+        except OSError as error:
+            self._error = f"{self._error}; the measurements were lost, too: {error.strerror}"
+            return None
+        self._error = f"{self._error}; the measurements are in {path}"
+        return path
 
     def close(self, counted: Sequence[CountedCase], machine: str) -> None:
         """Write the report of the counted cases, and what the history refused."""

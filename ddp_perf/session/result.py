@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
 import math
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -260,6 +262,33 @@ _FORMAT = VersionedJson(
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
     """Replace ``path`` by these results, or leave it unchanged and raise OSError."""
     replace_file(path, results_json(suites, complete=complete))
+
+
+def keep_results(
+    root: Path, name: str, suites: Sequence[SuiteResult], *, complete: bool = True
+) -> Path:
+    """Write results that no other file has to ``artifacts/``, or to a new temporary directory.
+
+    Returns the path. Raises OSError, which names both, if neither can be written.
+    """
+    stamp = "".join(filter(str.isalnum, suites[0].date.partition("+")[0]))
+    file, beside = f"{name}-{stamp}.json", root / "artifacts"
+    try:
+        beside.mkdir(exist_ok=True)
+        write_results(beside / file, suites, complete=complete)
+        return beside / file
+    except OSError as error:
+        refused = error.strerror
+    try:
+        with contextlib.ExitStack() as unless_written:
+            elsewhere = Path(tempfile.mkdtemp(prefix="ddp-perf-"))  # nobody else can name it
+            unless_written.callback(elsewhere.rmdir)
+            write_results(elsewhere / file, suites, complete=complete)
+            unless_written.pop_all()
+            return elsewhere / file
+    except OSError as error:
+        where = f"neither {beside} ({refused}) nor the temporary directory ({error.strerror})"
+        raise OSError(error.errno, f"{where} can be written") from None
 
 
 def results_json(suites: Sequence[SuiteResult], *, complete: bool) -> bytes:

@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from tests.faults.ends import FAULTS, Project, try_end
+from tests.faults.ends import FAULTS, StoredProject, try_end
 from tests.faults.policies import try_policy
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    return Project(tmp_path_factory.mktemp("ends") / "project")
+    return StoredProject(tmp_path_factory.mktemp("ends") / "project")
 
 
 @pytest.mark.parametrize("fault", FAULTS[:2], ids=lambda fault: fault.name)

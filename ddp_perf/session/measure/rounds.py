@@ -357,6 +357,10 @@ class _Rounds:
 _STALE_S, _LONGEST_S = 3600.0, 6 * 3600.0
 
 
+class NotKeptError(BaselineError):
+    """A session that was not stored, and of which no results file could be written either."""
+
+
 @contextlib.contextmanager
 def logged_session(
     cases: Sequence[Case], bench: Bench, environment: Environment
@@ -365,6 +369,8 @@ def logged_session(
 
     A session that is ended within it leaves the log, and the same session goes on from it within an
     hour. A session whose code is not known has none. One that cannot be written ends no session.
+
+    Raises BaselineError that names the log of a session that is kept nowhere else.
     """
     if environment.tree is None:
         yield Entries()
@@ -385,7 +391,12 @@ def logged_session(
             f"goes on after {many} of a session that was ended; to begin anew, delete {log.path}"
         )
     with contextlib.closing(log):
-        yield _AlsoLogged(log)
+        try:
+            yield _AlsoLogged(log)
+        except NotKeptError as error:
+            raise BaselineError(
+                f"{error}; the same command goes on from {log.path} within an hour"
+            ) from None
         log.discard()
 
 

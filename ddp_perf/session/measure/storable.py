@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -13,9 +15,12 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.rounds import SessionOptions
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.errors import BaselineError
+from ddp_perf.session.measure.experiment import LoggedLaunch
+from ddp_perf.session.measure.rounds import NotKeptError, SessionOptions
+from ddp_perf.session.result import SuiteResult, keep_results
 from ddp_perf.session.store_baseline import new_sessions, reasons_to_leave_out, refusal
+from ddp_perf.system.ledger import Entries
 
 # The cases of a judged session that cannot be stored yet, and their further launches.
 #
@@ -159,6 +164,7 @@ def _cases_of_other_work(
 
 
 Note = Callable[[SuiteResult], None]
+Keep = Callable[..., SuiteResult]  # stores cases of a result, and returns it with what is stored
 # Decides what is undecided; see `ddp_perf.settle`. Its last argument receives partial results.
 Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
 
@@ -186,9 +192,38 @@ def kept_if_ended(
         raise
 
 
-def store_improvements(
-    result: SuiteResult, saving: Saving, keep: Callable[..., SuiteResult]
+def stored_or_kept(
+    result: SuiteResult,
+    case_ids: Collection[str],
+    *,
+    save: Keep,
+    log: Entries[LoggedLaunch],
+    root: Path,
+    asked: Saving,
+    **changes: Saving,
 ) -> SuiteResult:
+    """Store the cases by ``save``, or keep the whole result in a file of its own, and no log.
+
+    Raises BaselineError with the command that stores the file as ``asked``, and NotKeptError if
+    there is none.
+    """
+    try:
+        return save(result, case_ids, **changes)
+    except BaselineError as error:
+        why = str(error)
+    try:
+        path = keep_results(root, "not-stored", [result])
+    except OSError as error:
+        raise NotKeptError(f"{why}; {error.strerror}") from None
+    log.discard()  # else the next session would store it again
+    reason = "" if asked.reason is None else f" --reason {shlex.quote(asked.reason)}"
+    raise BaselineError(
+        f"{why}; the measurements were kept: ddp-perf baseline promote {path}"
+        f" --mode {asked.mode}{reason} stores them"
+    )
+
+
+def store_improvements(result: SuiteResult, saving: Saving, keep: Keep) -> SuiteResult:
     """Make the settled improvements the levels of their cases, so that losing one is red.
 
     The step of such a case is settled to be faster, while nothing of it is worse.

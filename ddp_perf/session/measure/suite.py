@@ -45,6 +45,7 @@ from ddp_perf.session.measure.storable import (
     launches_in_rounds,
     refused_cases,
     store_improvements,
+    stored_or_kept,
 )
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
@@ -87,7 +88,8 @@ def run_suite(
     verdicts.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
-    read (before any launch) or written (after ``on_partial`` got the whole result).
+    read (before any launch) or written: then it names the file of results or of launches that has
+    the session.
     """
     capacity, store, code = bench.capacity, bench.store, bench.code
     tier = request.cases[0].tier
@@ -149,6 +151,9 @@ def run_suite(
                 result = result if settle is None else settle(result, baseline, note)
             on_judged(result)
             # Save before explaining and profiling: an interrupt there does not lose the session.
+            keep = functools.partial(
+                stored_or_kept, save=keep, log=log, root=bench.root, asked=saving
+            )
             if request.options.save_mode == "append" and request.options.accept_improvements:
                 result = store_improvements(result, saving, keep)
             if request.options.save_mode is not None:

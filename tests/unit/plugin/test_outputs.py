@@ -14,11 +14,11 @@ from tests.reports import TWO, make_suite_result
 
 @pytest.fixture
 def writer(tmp_path):
-    return ReportWriter(tmp_path / "report", tmp_path / "results.json", None, tmp_path)
+    return ReportWriter(tmp_path / "report", None, tmp_path)
 
 
 def test_without_a_directory_no_report_is_written(tmp_path):
-    writer = ReportWriter(None, None, None, tmp_path)
+    writer = ReportWriter(None, None, tmp_path)
     writer.write([make_suite_result()], complete=True, environ={})
 
     assert not writer.is_wanted
@@ -65,7 +65,7 @@ def test_the_report_draws_the_history_from_two_sessions_on(tmp_path):
     sessions = [make_suite_result(date=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     with contextlib.closing(HistoryStore(url)) as store:
         store.append(map(record_of, sessions))
-    writer = ReportWriter(tmp_path / "report", None, url, tmp_path)
+    writer = ReportWriter(tmp_path / "report", url, tmp_path)
     writer.write(sessions[1:], complete=True, environ={})
 
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_the_report_draws_the_history_from_two_sessions_on(tmp_path):
 
 def test_a_missing_history_removes_its_plot_and_fails_the_session(tmp_path):
     url = f"sqlite:///{tmp_path / 'gone.sqlite'}"
-    writer = ReportWriter(tmp_path / "report", None, url, tmp_path)
+    writer = ReportWriter(tmp_path / "report", url, tmp_path)
     writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors

@@ -1,0 +1,28 @@
+"""A session that has measured and cannot be stored is kept, and the message says where."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.saves import OUTPUTS, try_full, try_place
+from tests.faults.sessions import Project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return Project(tmp_path_factory.mktemp("saves") / "project")
+
+
+@pytest.mark.parametrize("output", [OUTPUTS[0], OUTPUTS[2]], ids=lambda output: output.name)
+def test_what_an_output_refuses_is_in_another_file(project, output):
+    tried = try_place(project, output)
+
+    assert tried.survived, tried
+    assert tried.lost == 0
+
+
+def test_where_nothing_can_be_written_the_same_session_goes_on(project):
+    tried = try_full(project)
+
+    assert tried.survived, tried
+    assert (tried.lost, tried.leaked) == (0, ())
