@@ -48,11 +48,13 @@ def session_code(config: pytest.Config, options: Options) -> SessionCode:
 def _written(config: pytest.Config, options: Options) -> list[Path]:
     """Return the files and directories that this session may write."""
     history = options.history or ""
+    database = history.removeprefix(_SQLITE) if history.startswith(_SQLITE) else None
     named = [
         options.baseline_directory,
         options.report,
         options.json_path,
-        Path(history.removeprefix(_SQLITE)) if history.startswith(_SQLITE) else None,
+        database,
+        database and f"{database}-journal",  # of a session that was killed
         *map(config.getoption, ("xmlpath", "benchmark_storage"), (None, None)),
     ]
     names = [str(one).removeprefix("file://") for one in named if one]

@@ -146,6 +146,16 @@ def replace_file(path: Path, data: bytes) -> None:
     _remove_abandoned(path)
 
 
+def destination(path: Path) -> Path:
+    """Return the file that a write in progress, or one that was killed, is to replace; else itself.
+
+    The names are those of `replace_file`.
+    """
+    name, _, random = path.name.rpartition(".")
+    is_written = name.startswith(".") and len(random) == len(_RANDOM)
+    return path.with_name(name[1:]) if is_written and len(name) > 1 else path
+
+
 def _remove_abandoned(path: Path) -> None:
     """Remove what writers left of ``path`` that were killed before they renamed it."""
     latest = time.time() - _ABANDONED_S

@@ -20,6 +20,7 @@ import msgspec
 
 from ddp_perf.errors import SideError
 from ddp_perf.render.units import counted
+from ddp_perf.system.files import destination
 
 # Git sets some of these for its hooks: they lead to another repository than that of the directory.
 _LEADING_ELSEWHERE = frozenset(
@@ -326,7 +327,7 @@ def _check_submodules(git: _Git) -> None:
 
 def _counts(top: Path, name: str, leave_out: Sequence[Path]) -> bool:
     is_cache = bool(_CACHES & {*Path(name).parts})
-    return not is_cache and not any(map((top / name).is_relative_to, leave_out))
+    return not is_cache and not any(map(destination(top / name).is_relative_to, leave_out))
 
 
 def _size(path: Path) -> int:

@@ -158,7 +158,14 @@ def try_end(project: StoredProject, fault: Fault, seed: int, *more: str) -> Trie
         survived = code == 0 and again.launches == project.launches - logged
         survived = survived and _is_named(session, said)
         if not survived:
-            print(said, again.output, sep="\n", file=sys.stderr)
+            print(
+                f"seed {seed}: ended by {session.process.exitcode} after {session.launches} launches,"
+                f" {logged} of them logged; the next one by {code} after {again.launches}",
+                said,
+                again.output,
+                sep="\n",
+                file=sys.stderr,
+            )
     return Tried(
         fault=fault.name,
         where="a pytest session, at a random moment",
