@@ -159,8 +159,8 @@ def try_end(project: StoredProject, fault: Fault, seed: int, *more: str) -> Trie
         survived = survived and _is_named(session, said)
         if not survived:
             print(
-                f"seed {seed}: ended by {session.process.exitcode} after {session.launches} launches,"
-                f" {logged} of them logged; the next one by {code} after {again.launches}",
+                f"seed {seed}: ended by {session.process.exitcode},"
+                f" {logged} launches logged; the next one by {code} after {again.launches}",
                 said,
                 again.output,
                 sep="\n",
