@@ -9,6 +9,7 @@ ended, or the end of its own input. The nodes are named ``node-0``,
     refuse: message       every create is refused
     quota: message        no pod of a Job is created
     unanswered: true      no request is answered
+    prints: {verb: text}  what it prints instead of what was asked
     hangs: true           no request ends
     undeleted: 2          so many deletes fail
     unattached: message   every attach is refused
@@ -61,7 +62,9 @@ def main() -> None:
         parser.add_argument(f"--{flag}", action="store_true")
     options = parser.parse_intermixed_args(sys.argv[1:split])
     verb, *words = options.words
-    if verb == "create":
+    if verb in FAULTS.get("prints", {}):
+        print(FAULTS["prints"][verb])
+    elif verb == "create":
         create(json.load(sys.stdin))
     elif (verb, words) == ("get", ["pods"]):
         print(json.dumps({"items": list(pods(options.selector.partition("=")[2]))}))

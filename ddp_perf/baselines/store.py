@@ -157,6 +157,7 @@ _REMEDY = "restore it from version control"
 _ABOUT_TO_BE_NAMED_S = 86_400.0  # between a patch and its session: another process may be there
 _CLOCKS_DIFFER = datetime.timedelta(days=1)  # of machines that are set right, at the very most
 _BASELINES = VersionedJson(
+    is_merged=True,
     schema=FileBaseline,
     version=SCHEMA_VERSION,
     kind="a baseline file",

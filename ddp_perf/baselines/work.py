@@ -420,6 +420,7 @@ def _site(site: FileSite) -> Site:
 
 _REMEDY = "restore it from version control"
 _FILES = VersionedJson(
+    is_merged=True,
     schema=FileWorkBaseline,
     version=WORK_VERSION,
     kind="a file of structures or counts",

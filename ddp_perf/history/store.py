@@ -48,6 +48,7 @@ from ddp_perf.history.records import (
     StoredCase,
     TimeSeries,
 )
+from ddp_perf.system.files import UNREADABLE
 
 # One database, named by its URL: SQLite or PostgreSQL. Its errors contain the remedy.
 
@@ -128,6 +129,8 @@ class Database:
             searched = f"{message} {getattr(error.orig, 'sqlstate', None)}"
             meanings = [meaning for part, meaning in _MEANINGS.items() if part in searched]
             raise HistoryError(f"{self.name}: {meanings[0] if meanings else message}") from None
+        except UNREADABLE as error:
+            raise HistoryError(f"{self.name}: {_MEANINGS['malformed']} ({error})") from None
         except HistoryError as error:
             raise HistoryError(f"{self.name}: {error}") from None
 
@@ -374,16 +377,15 @@ class HistoryStore:
         """Return every case, by accelerator and id; the newest work of a case is the last."""
         query = select(CASES).order_by(CASES.c.accelerator, CASES.c.case_id, CASES.c.id)
         with self._database.reading() as connection:
-            rows = connection.execute(query).mappings().all()
-        return [
-            StoredCase(
-                key=row["id"],
-                accelerator=row["accelerator"],
-                case_id=row["case_id"],
-                work=_WORK.decode(row["work"]),
-            )
-            for row in rows
-        ]
+            return [
+                StoredCase(
+                    key=row["id"],
+                    accelerator=row["accelerator"],
+                    case_id=row["case_id"],
+                    work=_WORK.decode(row["work"]),
+                )
+                for row in connection.execute(query).mappings()
+            ]
 
     def series(self, case: StoredCase, metric: str) -> TimeSeries:
         """Return the sessions of one metric, oldest first; empty if it was never measured."""
@@ -396,10 +398,10 @@ class HistoryStore:
                 self._sessions |= {
                     key: _INFO.decode(info) for key, info in connection.execute(query)
                 }
-        sessions = [
-            HistoryPoint(session=self._sessions[row["session_key"]], figure=_figure(row))
-            for row in rows
-        ]
+            sessions = [
+                HistoryPoint(session=self._sessions[row["session_key"]], figure=_figure(row))
+                for row in rows
+            ]
         sessions.sort(key=lambda session: (session.session.date, session.session.started))
         return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
 
@@ -432,10 +434,10 @@ class HistoryStore:
                     figures=tuple(map(_figure, of_case)),
                 )
                 cases.setdefault(session, []).append(case)
-        records = [
-            SessionRecord(info=_INFO.decode(info), cases=tuple(cases.get(key, ())))
-            for key, info in infos
-        ]
+            records = [
+                SessionRecord(info=_INFO.decode(info), cases=tuple(cases.get(key, ())))
+                for key, info in infos
+            ]
         return sorted(records, key=lambda record: (record.info.date, record.info.started))
 
     def append_audit(self, audit: GateAudit) -> None:
@@ -609,11 +611,15 @@ def _audit_row(audit: GateAudit) -> dict[str, Any]:
 
 
 def _figure(row: RowMapping) -> RecordedFigure:
-    return RecordedFigure(
-        metric=row["metric"],
-        value=row["value"],
-        launches=_LAUNCHES.decode(row["by_launch"]),
-        verdict=row["verdict"] and _VERDICT.decode(row["verdict"]),
-        baseline=row["baseline"],
-        disturbance=row["disturbance"],
+    """Return the figure. Raises DecodeError if a column of a damaged file is of another type."""
+    return msgspec.convert(
+        {
+            "metric": row["metric"],
+            "value": row["value"],
+            "launches": _LAUNCHES.decode(row["by_launch"]),
+            "verdict": row["verdict"] and _VERDICT.decode(row["verdict"]),
+            "baseline": row["baseline"],
+            "disturbance": row["disturbance"],
+        },
+        RecordedFigure,
     )

@@ -22,6 +22,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.interpreter import package_directory
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.node_facts import NodeFacts
+from ddp_perf.system.files import UNREADABLE
 
 # The messages.
 #
@@ -124,8 +125,17 @@ def own_hello(runtime: Runtime) -> bytes:
 def read_hello(data: bytes, package: str) -> Hello:
     """Return the first message of a server, whose package should be in ``package``.
 
-    Raises LaunchError if its protocol has another version, or none.
+    Raises LaunchError if its protocol has another version, or none, or it is no message at all.
     """
+    try:
+        return _checked_hello(data, package)
+    except UNREADABLE as error:
+        raise LaunchError(
+            f"the first message of the ranks' server ({package}) is none of ddp_perf: {error}"
+        ) from None
+
+
+def _checked_hello(data: bytes, package: str) -> Hello:
     theirs = msgspec.json.decode(data, type=_Version)
     if theirs.protocol != PROTOCOL:
         version = "none" if theirs.protocol is None else f"version {theirs.protocol}"

@@ -22,9 +22,9 @@ from ddp_perf.errors import DdpPerfError, ResultsError
 
 
 T = TypeVar("T")
-# What msgspec raises for bytes that are no document: also bytes that are no text, and lists within
-# lists without end.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What msgspec raises for bytes that are no document: also bytes that are no text, halves of a
+# character, and lists within lists without end.
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 _CONFLICT = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
 
 
@@ -40,6 +40,9 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     # Other kinds of file that are often named instead: a field that only they have, and the kind
     # with the remedy.
     others: Mapping[str, str] = {}
+    is_merged: bool = (
+        False  # with version control: then a name may be there twice, which is refused
+    )
 
     def read(self, path: Path) -> T:
         """Read a file. Raises ``error`` for a missing file, and as `decode` does."""
@@ -66,7 +69,10 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """
         with contextlib.suppress(*UNREADABLE):
             if msgspec.json.decode(raw, type=_Version).schema_version == self.version:
-                return msgspec.json.decode(raw, type=self.schema)
+                document = msgspec.json.decode(raw, type=self.schema)
+                if self.is_merged and (name := _name_twice(raw)) is not None:
+                    raise self.error(f"{where}: has {name!r} twice; {self.remedy}")
+                return document
         return self._decode_slowly(raw, where)
 
     def _decode_slowly(self, raw: bytes, where: str) -> T:
@@ -110,6 +116,19 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
     """The one field that every version has."""
 
     schema_version: int
+
+
+def _name_twice(raw: bytes) -> str | None:
+    """Return a name that a table of a JSON document has twice, of which readers take one."""
+    found: list[str] = []
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            found.append(max(names, key=names.count))
+
+    json.loads(raw, object_pairs_hook=note)
+    return found[0] if found else None
 
 
 def _finite(text: str) -> float | str:

@@ -16,6 +16,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ddp_perf.core.case import Tier
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.engine import SERVER, Transport, forwarded_variables
@@ -30,12 +32,23 @@ from ddp_perf.launch.engines.pods import (
     render_job,
     render_service,
 )
+from ddp_perf.system.files import UNREADABLE
 
 # kubectl, which reaches the cluster with the user's own context and credentials.
 
 
 _REQUEST_S = 30  # for one answer of the cluster
 _PROCESS_S = 90  # of a kubectl: a plugin that gets the credentials may hang
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    uid: str
+
+
+class _Created(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that the cluster has made."""
+
+    metadata: _Metadata
 
 
 class KubectlError(LaunchError):
@@ -56,14 +69,21 @@ class Kubectl:
         self._namespace = [] if namespace is None else [f"--namespace={namespace}"]
 
     def create(self, manifest: dict[str, Any]) -> str:
-        """Create an object of a new name, and return the cluster's JSON of it."""
-        return self._ask("create", "--filename=-", "--output=json", given=json.dumps(manifest))
+        """Create an object of a new name, and return the cluster's id of it."""
+        given = json.dumps(manifest)
+        printed = self._ask("create", "--filename=-", "--output=json", given=given)
+        try:
+            return msgspec.json.decode(printed, type=_Created).metadata.uid
+        except UNREADABLE as error:
+            raise KubectlError(f"kubectl create: prints no object: {error}") from None
 
     def pods(self, job: str) -> Sequence[Pod]:
         """Return the pods of a Job, by index."""
-        return decode_pods(
-            self._ask("get", "pods", f"--selector={JOB_LABEL}={job}", "--output=json")
-        )
+        printed = self._ask("get", "pods", f"--selector={JOB_LABEL}={job}", "--output=json")
+        try:
+            return decode_pods(printed)
+        except UNREADABLE as error:
+            raise KubectlError(f"kubectl get pods: prints no list of pods: {error}") from None
 
     def warnings(self, name: str) -> str:
         """Return the messages of the warnings about an object, the last one last."""
@@ -269,9 +289,9 @@ class KubernetesEngine:
         self._jobs.append(name)
         try:
             job = render_job(name, self._template, nodes=count, only=only)
-            created = json.loads(self._kubectl.create(job))
+            uid = self._kubectl.create(job)
             if self._count > 1:
-                self._kubectl.create(render_service(name, created["metadata"]["uid"]))
+                self._kubectl.create(render_service(name, uid))
             for pod in self._started(name, count):
                 held[pod.node] = _HeldPod(self._kubectl, name, pod)
         except BaseException:  # also Ctrl-C while the pods wait for nodes

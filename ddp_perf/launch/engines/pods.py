@@ -207,7 +207,7 @@ class _PodList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def decode_pods(text: str) -> Sequence[Pod]:
-    """Return the pods that ``kubectl get pods -o json`` printed, by index."""
+    """Return the pods that ``kubectl get pods -o json`` printed, by index. Raises DecodeError."""
     return sorted(msgspec.json.decode(text, type=_PodList).items, key=lambda pod: pod.index)
 
 

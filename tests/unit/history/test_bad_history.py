@@ -93,6 +93,26 @@ def test_corrupt_file_is_reported_and_not_changed(path, content, expected):
     assert path.read_bytes() == broken
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE figures SET by_launch = '[0.1, '",
+        "UPDATE figures SET value = 'no number'",
+        "UPDATE sessions SET info = '{}'",
+        "UPDATE cases SET work = '[]'",
+    ],
+)
+def test_a_damaged_row_is_reported(path, damage):
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(damage)
+    store = HistoryStore(f"sqlite:///{path}")
+
+    with pytest.raises(HistoryError) as caught, contextlib.closing(store):
+        store.records()
+
+    assert "is corrupt; restore a copy" in message_of(caught, path)
+
+
 def test_reading_does_not_create_a_missing_file(tmp_path):
     path = tmp_path / "nowhere" / "history.sqlite"
 

@@ -89,3 +89,11 @@ def test_an_older_driver_names_a_newer_server(monkeypatch):
 
     with pytest.raises(LaunchError, match=f"version {PROTOCOL - 1} of .* has version {PROTOCOL}\n"):
         read_hello(newer, "/there")
+
+
+@pytest.mark.parametrize(
+    "said", [b"Welcome!", b"\xff\xfe", b'{"protocol": "\\ud800"}', b"[" * 10**5]
+)
+def test_what_is_no_message_is_refused(said):
+    with pytest.raises(LaunchError, match=r"server \(/there\) is none of ddp_perf: "):
+        read_hello(said, "/there")

@@ -109,3 +109,11 @@ def test_unreadable_file_is_refused_with_a_remedy(read, content, expected):
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(TraceError, match=r"gone\.json: cannot be read: No such file"):
         read_chrome_trace(tmp_path / "gone.json")
+
+
+def test_a_file_that_unzips_to_far_more_than_a_trace_is_refused(tmp_path):
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * 2**27))
+
+    with pytest.raises(TraceError, match=r"bomb.json.gz: unzips to more than 100 times its size"):
+        read_chrome_trace(path)

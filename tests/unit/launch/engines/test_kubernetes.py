@@ -265,6 +265,14 @@ def test_a_node_that_takes_no_other_pod_is_waited_for_once(engine, cluster, tmp_
             {"unanswered": True},
             r"^kubectl create: Unable to connect to the server: .* i/o timeout$",
         ),
+        (
+            {"prints": {"create": "Warning: this is no JSON"}},
+            r"^kubectl create: prints no object: ",
+        ),
+        (
+            {"prints": {"get": "[]"}},
+            r"^kubectl get pods: prints no list of pods: Expected `object`, got `array`$",
+        ),
     ],
 )
 def test_a_session_that_gets_no_nodes_names_the_reason(cluster, fault, message):
