@@ -28,7 +28,7 @@ from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.render.units import counted
-from ddp_perf.system.files import VersionedJson, replace_file
+from ddp_perf.system.files import VersionedJson, file_in, replace_file
 
 # The layout of a baseline file, in which nothing is repeated that sessions or launches share.
 #
@@ -179,7 +179,7 @@ class BaselineStore:
         self.work = WorkStore(directory)
 
     def path(self, accelerator: str) -> Path:
-        return self.directory / f"{accelerator}.json"
+        return file_in(self.directory, f"{accelerator}.json", BaselineError)
 
     def accelerators(self) -> list[str]:
         """Return the keys of the accelerators that have a file, sorted."""
@@ -235,7 +235,7 @@ class BaselineStore:
         return found
 
     def patch_path(self, tree: str) -> Path:
-        return self.directory / "code" / f"{tree}.patch"
+        return file_in(self.directory / "code", f"{tree}.patch", BaselineError)
 
     def keep_patch(self, tree: str, patch: bytes) -> None:
         """Keep what the code of a session had beyond its commit, and drop what no session names.

@@ -29,7 +29,7 @@ from ddp_perf.core.work import (
     StepWork,
 )
 from ddp_perf.errors import BaselineError
-from ddp_perf.system.files import VersionedJson
+from ddp_perf.system.files import VersionedJson, file_in
 
 # What is stored of the cases of a suite.
 
@@ -441,7 +441,7 @@ class WorkStore:
 
     def path(self, suite: str, torch: str | None) -> Path:
         below = "structure" if torch is None else f"work/{torch_minor(torch)}"
-        return self.directory / below / f"{suite}.json"
+        return file_in(self.directory / below, f"{suite}.json", BaselineError)
 
     def versions(self, suite: str) -> list[str]:
         """Return the minor versions of torch that have counts of the suite, oldest first."""

@@ -136,6 +136,19 @@ def _finite(text: str) -> float | str:
     return value if math.isfinite(value) else text
 
 
+# Names that others chose.
+
+
+def file_in(directory: Path, name: str, error: type[DdpPerfError]) -> Path:
+    """Return the path of a file of the directory, whose name may come from anybody's results.
+
+    Raises ``error`` if it leads out of the directory.
+    """
+    if Path(name).name != name or "\0" in name:
+        raise error(f"{name!r} is no name of a file in {directory}; check where it comes from")
+    return directory / name
+
+
 # Atomic writes: a file is the old one or the new one, never a part of each.
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.app import app
+from ddp_perf.errors import BaselineError
+from ddp_perf.history.store import HistoryStore
+from tests.builders import make_baseline, make_case
 from tests.faults.inputs import CHANGES, HOSTILE, READERS, is_named, little_memory, refusal
+from tests.recorded_sessions import make_recorded_session
 
 FILES = 15  # of each kind and change; `python benchmarks/faults --part inputs` has more
 
@@ -60,3 +69,41 @@ def test_any_document_of_any_version_is_read_or_refused(tmp_path_factory, reader
     error = refusal(reader, document, directory)
 
     assert error is None or is_named(reader, directory, error)
+
+
+OUT = ("../../out", "/tmp/out", "a/b", "..", "\0")
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_no_name_that_is_read_leads_out_of_the_baselines(tmp_path, name):
+    directory = tmp_path / "a/b/baselines"
+    directory.mkdir(parents=True)
+    store = BaselineStore(directory)
+    before = {*tmp_path.rglob("*")}
+    baseline = make_baseline(accelerator=name)
+
+    for write in (
+        lambda: store.update(name, lambda stored: baseline),
+        lambda: store.keep_patch(name, b"x"),
+        lambda: store.work.update(name, "2.13", lambda stored: stored),
+    ):
+        with contextlib.suppress(BaselineError):
+            write()
+
+    written = {*tmp_path.rglob("*")} - before
+    assert [path for path in written if not path.is_relative_to(directory)] == []
+    assert not Path("/tmp/out.json").exists()
+
+
+def test_no_name_of_a_history_leads_out_of_its_site(tmp_path):
+    case = make_case(id="../../out", suite="../out")
+    sessions = [make_recorded_session(case, number, 0.01) for number in range(1, 4)]
+    url = f"sqlite:///{tmp_path}/history.sqlite"
+    with contextlib.closing(HistoryStore(url)) as store:
+        store.append(sessions)
+
+    done = CliRunner().invoke(app, ["site", "--history", url, "--out", str(tmp_path / "a/site")])
+
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in tmp_path.iterdir()} == {"history.sqlite", "a"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"site"}
