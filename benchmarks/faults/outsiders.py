@@ -1,7 +1,8 @@
-"""Outsiders: a secret in each place where a session meets one is searched for in what it leaves."""
+"""Outsiders: who seeks a way into a launch, and secrets in each place where a session meets one."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from tests.faults.outsiders import (
     make_project,
     session,
 )
+from tests.faults.reach import KINDS, play
 
+_UMASKS = (0o000, 0o077)
 _HISTORY = "sqlite:///history.sqlite"
 
 
@@ -29,6 +32,9 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
         for option, named in REFUSED.items():
             yield _refused(path, option, named)
         yield _measured(path)
+    for kind, umask in itertools.product(KINDS, _UMASKS):
+        with tempfile.TemporaryDirectory() as made:
+            yield play(Path(made), kind, umask)
 
 
 def _refused(path: Path, option: str, named: str) -> Tried:
