@@ -55,9 +55,14 @@ def _recorded(metric: str) -> str:
     return metric
 
 
+NO_USER_CODE = "--no-user-code"  # where a suite is launched that needs none
 RESULTS_HELP = "Written by pytest --ddp-json=FILE; --ddp-report=DIR writes DIR/results.json."
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Budget = Annotated[str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")]
+NoUserCode = Annotated[
+    bool,
+    typer.Option(NO_USER_CODE, help="Refuse suites with script:, env: or a workload of their own."),
+]
 BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]

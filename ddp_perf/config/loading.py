@@ -44,7 +44,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     launcher: LauncherName | None = None
     ranks_per_node: int | None = None  # of a case with more ranks than one node has
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
-    user_code: bool = True  # suites may name code of the user
+    no_user_code: str | None = None  # the option that refuses suites which name code
 
 
 def _apply_overrides(
@@ -141,10 +141,10 @@ def load_cases(
     the file and the field, also if a tier has two cases of one id.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
-    if not overrides.user_code:
+    if overrides.no_user_code is not None:
         for path, suite in suites:
             with _naming(path):
-                refuse_user_code(suite)
+                refuse_user_code(suite, overrides.no_user_code)
     _check_names(suites)
     origin: dict[tuple[str, str], tuple[Path, Case]] = {}
     for path, variant in _apply_overrides(suites, overrides):
