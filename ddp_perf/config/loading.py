@@ -26,7 +26,8 @@ from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.user_code import check_script_file, check_target, refuse_user_code
 from ddp_perf.config.yaml_file import describe_error, read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case
-from ddp_perf.core.environment import LauncherName, is_secret_name, without_passwords
+from ddp_perf.core.environment import LauncherName
+from ddp_perf.core.secret import is_secret_name, secret_in
 from ddp_perf.core.subject import DATA_FOLDER, MODELS, has_texts
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
@@ -190,7 +191,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
     secrets = (
         name
         for name, text in variables.items()
-        if is_secret_name(name) or without_passwords(text) != text
+        if is_secret_name(name) or secret_in([text]) is not None
     )
     if secret := next(secrets, None):
         raise ConfigError(
