@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.faults.matrix import Tried
 from tests.faults.outsiders import (
     CANARY,
+    DUEL,
     MEASURED,
     REFUSED,
     Refused,
@@ -65,7 +66,7 @@ def _measured(path: Path) -> Tried:
 
 
 def _duelled(path: Path) -> Tried:
-    said = command(path, "duel", "HEAD", "--budget=20s", "--report=duel")
+    said = command(path, *DUEL, "--case=mlp-none-fp32-ws1-b16", "--report=duel")
     return _found(path, said, "a duel", [path / "duel/duel.html", path / "duel/duel.md"])
 
 

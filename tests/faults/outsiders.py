@@ -14,7 +14,7 @@ import msgspec
 from tests.projects import REPOSITORY, TINY
 
 CANARY = "canary"
-_SESSION = ("-m", "pytest", "-m", "perf and cpu", "--ddp-launches=1", "--ddp-world-sizes=1")
+_SESSION = ("-m", "pytest", "-m", "perf and cpu")
 _PROGRAM = "from ddp_perf.cli.app import app; app()"
 # By the place of the secret. Each is another one, so that one that is found names its place.
 ENVIRONMENT = {
@@ -29,6 +29,8 @@ ENVIRONMENT = {
 }
 REMOTE = f"https://me:{CANARY}-remote@forge/a.git"
 MEASURED = (
+    "--ddp-launches=1",
+    "--ddp-world-sizes=1",
     "--ddp-budget=0",
     "--ddp-report=report",
     "--ddp-notify=env:WEBHOOK",
@@ -45,6 +47,8 @@ while True:
     optimizer.step()
 """
 _OF_SCRIPT = TINY.replace(TINY[TINY.index("workload") : TINY.index("world")], "script: train.py\n")
+# Wide and long: it is decided by its first pairs on a machine as slow as any.
+DUEL = ("duel", "HEAD", "--tolerance=0.9", "--budget=10m")
 _FILES = {
     "bench_configs/tiny.yaml": TINY,
     "script.yaml": _OF_SCRIPT.replace("tiny", "scripts") + "args: ['{batch_size}']\n",
