@@ -1,4 +1,4 @@
-"""Outsiders: who seeks a way into a launch, and secrets in each place where a session meets one."""
+"""Outsiders: who seeks a way into a launch, secrets where a session meets one, hostile names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.faults.matrix import Tried
+from tests.faults.names import MEDIA, NAMES
 from tests.faults.outsiders import (
     CANARY,
     DUEL,
@@ -37,9 +38,22 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
             yield _refused(path, refused)
         yield _measured(path)
         yield _duelled(path)
+    yield from itertools.starmap(_named, itertools.product(NAMES, MEDIA))
     for kind, umask in itertools.product(KINDS, _UMASKS):
         with tempfile.TemporaryDirectory() as made:
             yield play(Path(made), kind, umask)
+
+
+def _named(kind: str, medium: str) -> Tried:
+    wrong = tuple(MEDIA[medium](NAMES[kind]))
+    return Tried(
+        fault="a name that is markup, a formula or a command",
+        where=medium,
+        seen="the name",
+        kept="all else that is shown",
+        survived=not wrong,
+        leaked=wrong,
+    )
 
 
 def _refused(path: Path, refused: Refused) -> Tried:
