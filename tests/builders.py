@@ -527,20 +527,20 @@ def make_culprit(**changes: Any) -> Culprit:
 HOSTILE = '</title><script>alert("&1")</script><svg onload=x> `|%_$ \\ é\n::error::'
 
 
-def make_hostile_result() -> SuiteResult:
+def make_hostile_result(text: str = HOSTILE) -> SuiteResult:
     """Every text that a report shows holds markup: of HTML, LaTeX, Markdown and GitHub."""
-    case = make_case(id=f"mlp-{HOSTILE}", suite=f"../{HOSTILE}")
+    case = make_case(id=f"mlp-{text}", suite=f"../{text}")
     measurement = make_measurement(case, [0.0111] * 3, probe=make_probe())
-    failure = make_failure(case, detail=HOSTILE, output=HOSTILE, stacks={HOSTILE: HOSTILE})
+    failure = make_failure(case, detail=text, output=text, stacks={text: text})
     finding = make_finding(
-        case, Outcome.REGRESSION, ratio=1.1, interval=(1.0, 1.2), reason=HOSTILE, changed=(HOSTILE,)
+        case, Outcome.REGRESSION, ratio=1.1, interval=(1.0, 1.2), reason=text, changed=(text,)
     )
     return make_result(
         [msgspec.structs.replace(measurement, failures=(failure,))],
         suite=case.suite,
         findings=(finding,),
-        environment=make_environment(accelerator=HOSTILE, commit=HOSTILE, os=HOSTILE),
-        injections=(HOSTILE,),
-        baseline_path=HOSTILE,
-        commands={case.id: HOSTILE},
+        environment=make_environment(accelerator=text, commit=text, os=text),
+        injections=(text,),
+        baseline_path=text,
+        commands={case.id: text},
     )

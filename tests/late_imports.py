@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import psycopg  # noqa: F401
 import sqlalchemy.dialects.sqlite  # noqa: F401
 
 import ddp_perf

@@ -213,7 +213,7 @@ def _act(forge, step, root, expressions):
     """Do what an action does, and return the directory of the job."""
     action, version = step["uses"].split("@")
     inputs = {key: substituted(value, expressions) for key, value in step.get("with", {}).items()}
-    assert version.startswith("v")
+    assert re.fullmatch(r"[0-9a-f]{40}", version)
     if action == "actions/checkout":
         return forge.clone(root.name, inputs.get("ref", "main"))
     if action == "actions/upload-artifact":

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_perf.bench.flags import Flags, Position, benchmark_case, parse_flags, position_of
 from ddp_perf.core.launch import FACTS, LaunchFailure, LaunchRequest, Profiling
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
+from ddp_perf.system.host.permissions import deny_others
 
 _REFUSED_S = 10.0  # within which the first rank of the node ends
 _PROFILED_STEPS = 3  # as --ddp-profile
@@ -70,6 +71,7 @@ def _measure(request: LaunchRequest, flags: Flags, position: Position) -> int:
     from ddp_perf.bench.launch import meet, run_as_rank
     from ddp_perf.worker.process import rank_error
 
+    deny_others()
     try:
         meeting = meet(flags, position)
         if meeting.position != position:

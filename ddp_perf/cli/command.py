@@ -21,7 +21,7 @@ from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.values import Duel
 from ddp_perf.errors import ConfigError, DdpPerfError, ExitCode
 from ddp_perf.render.tables import LiveBar
-from ddp_perf.render.terminal import Block, printable, text_of
+from ddp_perf.render.terminal import Block, text_of
 from ddp_perf.render.units import (
     counted,
     describe_duration,
@@ -29,6 +29,7 @@ from ddp_perf.render.units import (
     parse_duration,
     to_json,
 )
+from ddp_perf.render.visible import printable
 from ddp_perf.session.measure.rounds import LaunchOutcome
 
 # Options that several commands share.
@@ -55,9 +56,14 @@ def _recorded(metric: str) -> str:
     return metric
 
 
+NO_USER_CODE = "--no-user-code"  # where a suite is launched that needs none
 RESULTS_HELP = "Written by pytest --ddp-json=FILE; --ddp-report=DIR writes DIR/results.json."
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Budget = Annotated[str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")]
+NoUserCode = Annotated[
+    bool,
+    typer.Option(NO_USER_CODE, help="Refuse suites with script:, env: or a workload of their own."),
+]
 BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]
@@ -173,7 +179,7 @@ _EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 
 def write_line(line: str) -> None:
     """Write a line on stderr, so that stdout contains only the result."""
-    typer.echo(f"ddp-perf: {line}", err=True)
+    typer.echo(f"ddp-perf: {printable(line)}", err=True)
 
 
 class BudgetProgress:

@@ -11,6 +11,7 @@ import typer
 
 from ddp_perf.cli.command import RESULTS_HELP
 from ddp_perf.cli.history import DEFAULT_URL
+from ddp_perf.core.secret import without_passwords
 from ddp_perf.errors import HistoryError, did_you_mean
 from ddp_perf.history.records import SessionRecord, record_of
 from ddp_perf.render.units import counted
@@ -102,10 +103,10 @@ def export(
     if results and url is not None:
         raise typer.BadParameter("--history and RESULTS.json: give one of them")
     records = _of_files(results) if results else _of_history(url or DEFAULT_URL)
-    written = f"{counted(len(records), 'session')} in {out}"
+    written = f"{counted(len(records), 'session')} in {without_passwords(out)}"
     if format_ == _MLFLOW:
         log_sessions(records, out)
-        typer.echo(f"{written}: mlflow ui --backend-store-uri {out}")
+        typer.echo(f"{written}: mlflow ui --backend-store-uri {without_passwords(out)}")
     elif format_ in _FILES:
         path, text = Path(out), _FILES[format_](records)
         write_files(path.parent, [(path.name, _encoded(text))])

@@ -11,7 +11,9 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.command import (
+    NO_USER_CODE,
     Budget,
+    NoUserCode,
     budget_seconds,
     show,
     write_line,
@@ -76,6 +78,7 @@ def selftest(
         int | None,
         typer.Option(metavar="N", min=1, help="Launches per session. [default: the suite's]"),
     ] = None,
+    no_user_code: NoUserCode = False,
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of the launches, the curve and its plot.")
     ] = Path("artifacts/selftest"),
@@ -96,7 +99,8 @@ def selftest(
     check_can_launch()
     budget_s = budget_seconds(budget)
     capacity = find_capacity()
-    cases = _gated_cases(config, capacity)
+    overrides = Overrides(no_user_code=NO_USER_CODE if no_user_code else None)
+    cases = _gated_cases(config, overrides, capacity)
     request = _request(cases, launches)
     if outlook := _outlook(request, capacity, budget_s):
         write_line(outlook)
@@ -119,13 +123,13 @@ def selftest(
     ending.exit(_EXIT_CODES[curve.conclusion])
 
 
-def _gated_cases(config: Path | None, capacity: Capacity) -> list[Case]:
+def _gated_cases(config: Path | None, overrides: Overrides, capacity: Capacity) -> list[Case]:
     """Return the cases that share the false-alarm rate of a session: of one suite, or of a night.
 
     On GPUs it is the core of a night, the most telling case first, unless a suite is named. Raises
     ConfigError if this machine can run no case.
     """
-    runnable = _runnable_cases(config, capacity)
+    runnable = _runnable_cases(config, overrides, capacity)
     if config is None and runnable[0].tier == "gpu":
         on_gpus = [case for case in runnable if case.tier == "gpu"]
         core = core_of(on_gpus, capacity.fits)
@@ -150,7 +154,7 @@ def _outlook(request: SelftestRequest, capacity: Capacity, budget_s: float) -> s
     )
 
 
-def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
+def _runnable_cases(config: Path | None, overrides: Overrides, capacity: Capacity) -> list[Case]:
     """Return the cases of the files that this machine can run, those of its GPUs first.
 
     Raises ConfigError if there is no such case.
@@ -159,7 +163,7 @@ def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
     if here not in sys.path:
         sys.path.insert(0, here)  # a user's workload is imported from here, as from pytest's root
     paths = suite_files(config)
-    cases = [case for case in load_cases(paths, Overrides()) if case.trains]
+    cases = [case for case in load_cases(paths, overrides) if case.trains]
     if not cases:
         raise ConfigError(f"{paths[0]}: only a step that trains can be slowed; name another suite")
     runnable = [case for case in cases if capacity.obstacle(case) is None]

@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.command import (
+    NO_USER_CODE,
     AsJson,
     Budget,
+    NoUserCode,
     budget_seconds,
     print_result,
     write_line,
@@ -64,6 +66,7 @@ def sweep(
         Path | None,
         typer.Option(metavar="FILE", help="Suite file of the case. [default: in bench_configs/]"),
     ] = None,
+    no_user_code: NoUserCode = False,
     output: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of the result and its plot.")
     ] = Path("artifacts/sweep"),
@@ -83,7 +86,13 @@ def sweep(
     check_can_launch()
     budget_s = budget_seconds(budget)
     capacity = find_capacity()
-    suite, base = _find_case(case, config)
+    if no_user_code and file is not None:
+        raise ConfigError(
+            f"--file: {NO_USER_CODE} refuses it, since a variable in a file may name code; give the"
+            " values on the command line"
+        )
+    overrides = Overrides(no_user_code=NO_USER_CODE if no_user_code else None)
+    suite, base = _find_case(case, config, overrides)
     if (reason := capacity.obstacle(base)) is not None:
         raise ConfigError(f"{base.id} {reason}")
     settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
@@ -96,11 +105,11 @@ def sweep(
     ending.exit(ExitCode.GREEN if judged else ExitCode.UNDECIDED)
 
 
-def _find_case(case_id: str, config: Path | None) -> tuple[Suite, Case]:
+def _find_case(case_id: str, config: Path | None, overrides: Overrides) -> tuple[Suite, Case]:
     """Return the case with its suite. Raises ConfigError if no suite, or several, have it."""
     paths = suite_files(config)
     here = (str(Path.cwd()),)
-    cases = load_cases(paths, Overrides(), here)
+    cases = load_cases(paths, overrides, here)
     found = [one for one in cases if one.id == case_id]
     if not found:
         known = [one.id for one in cases]

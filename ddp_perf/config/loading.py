@@ -26,7 +26,8 @@ from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.user_code import check_script_file, check_target, refuse_user_code
 from ddp_perf.config.yaml_file import describe_error, read_yaml
 from ddp_perf.core.case import LOGGING_VARIABLES, Case
-from ddp_perf.core.environment import LauncherName, is_secret_name, without_passwords
+from ddp_perf.core.environment import LauncherName
+from ddp_perf.core.secret import is_secret_name, secret_in
 from ddp_perf.core.subject import DATA_FOLDER, MODELS, has_texts
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
@@ -44,7 +45,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     launcher: LauncherName | None = None
     ranks_per_node: int | None = None  # of a case with more ranks than one node has
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
-    user_code: bool = True  # suites may name code of the user
+    no_user_code: str | None = None  # the option that refuses suites which name code
 
 
 def _apply_overrides(
@@ -141,10 +142,10 @@ def load_cases(
     the file and the field, also if a tier has two cases of one id.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
-    if not overrides.user_code:
+    if overrides.no_user_code is not None:
         for path, suite in suites:
             with _naming(path):
-                refuse_user_code(suite)
+                refuse_user_code(suite, overrides.no_user_code)
     _check_names(suites)
     origin: dict[tuple[str, str], tuple[Path, Case]] = {}
     for path, variant in _apply_overrides(suites, overrides):
@@ -190,7 +191,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
     secrets = (
         name
         for name, text in variables.items()
-        if is_secret_name(name) or without_passwords(text) != text
+        if is_secret_name(name) or secret_in([text]) is not None
     )
     if secret := next(secrets, None):
         raise ConfigError(

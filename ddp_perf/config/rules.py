@@ -19,6 +19,7 @@ from ddp_perf.config.suite import (
     TrainingSuite,
     takes_batch_size,
 )
+from ddp_perf.core.secret import secret_in
 from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOptions
 from ddp_perf.core.subject import FLOAT32, MODELS, has_texts, parse_size, size_text
 from ddp_perf.errors import ConfigError
@@ -166,6 +167,11 @@ def _script(suite: ScriptSuite) -> Iterator[str]:
         yield (
             "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same;"
             " add it, or keep one size"
+        )
+    if (secret := secret_in(suite.args)) is not None:
+        yield (
+            f"args: {secret} looks like a secret, which results and commands would have; let the"
+            " script read a variable, which ranks inherit"
         )
     for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
         script_run(suite, world_size, batch_size)  # raises ConfigError, as does the next line

@@ -1,6 +1,6 @@
 """Modules, functions and scripts of a user's project that suite files name.
 
-They must be there, and ``--ddp-no-user-code`` refuses them.
+They must be there, and an option refuses them.
 
 None of them is imported, since that would import torch. They are found and parsed instead, and what
 a source leaves open is accepted.
@@ -29,8 +29,11 @@ _UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
 _ADMITTED = {"bool": (bool,), "int": (int,), "float": (float, int), "str": (str,)}
 
 
-def refuse_user_code(suite: Suite) -> None:
-    """Raise ConfigError for the field by which a suite brings code of its own to its ranks."""
+def refuse_user_code(suite: Suite, option: str) -> None:
+    """Raise ConfigError for the field by which a suite brings code of its own to its ranks.
+
+    ``option`` is what refuses it.
+    """
     named = []
     if isinstance(suite, ScriptSuite):
         named.append("script")
@@ -41,8 +44,8 @@ def refuse_user_code(suite: Suite) -> None:
     named += ["env"] if suite.env else []
     if named:
         raise ConfigError(
-            f"{named[0]}: --ddp-no-user-code refuses it, since it brings code of the user to the"
-            " ranks; leave the suite or the option out"
+            f"{named[0]}: {option} refuses it, since it brings code of the user to the ranks; leave"
+            " the suite or the option out"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Annotated, Literal
 
@@ -229,29 +228,3 @@ class OutlierHost(msgspec.Struct, frozen=True, kw_only=True):
             f" {self.hosts} other hosts, where up to {100 * (self.limit - 1):.0f} % is usual; take"
             " it out, or give it a pool of its own"
         )
-
-
-# Secrets, which must not reach a result, a report or a command that is shown.
-
-
-_IN_AUTHORITY = re.compile(r"(://[^:/@\s]*):.*@")  # a password may contain "@", too
-_IN_QUERY = re.compile(r"([?&]\w*password=)[^&#\s]*", re.IGNORECASE)
-_SECRET_NAME = re.compile(
-    r"PASSWORD|PASSWD|PASSPHRASE|SECRET|API_?KEY|(^|_)(TOKEN|KEY)$", re.IGNORECASE
-)
-
-
-def without_passwords(url: str) -> str:
-    """Return the URL, or a text with one, with ``***`` in the place of each password."""
-    return _IN_AUTHORITY.sub(r"\1:***@", _IN_QUERY.sub(r"\1***", url))
-
-
-def public_address(url: str) -> str:
-    """Return the URL without what may be a secret: its user, and its query. "" of no page."""
-    match = re.match(r"(https?://)(?:[^/?#@]*@)?([^?#]+)", url)
-    return f"{match[1]}{match[2]}" if match else ""
-
-
-def is_secret_name(variable: str) -> bool:
-    """Return whether an environment variable of this name usually has a secret."""
-    return _SECRET_NAME.search(variable) is not None

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
-from ddp_perf.core.environment import without_passwords
+from ddp_perf.core.secret import without_passwords
 from ddp_perf.core.verdict import GateAudit, Outcome
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.records import (

@@ -56,9 +56,11 @@ def main(arguments: list[str]) -> int:
 def _serve(parent: int | None, preloaded: list[str], directory: Path) -> int:
     """Import torch, and answer requests until the driver closes the channel."""
     from ddp_perf.launch.protocol import own_hello
+    from ddp_perf.system.host.permissions import deny_others
     from ddp_perf.system.host.termination import adopt_orphans, die_with_parent, sigterm_calls
 
     adopt_orphans()
+    deny_others()
     ends: contextlib.AbstractContextManager[None] = sigterm_calls(_end)
     if parent is not None:
         die_with_parent(parent)

@@ -13,9 +13,9 @@ import pytest
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.case import Case
-from ddp_perf.core.environment import without_passwords
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import EXACT, METRICS, NODES, STEP_TIME, STRUCTURE
+from ddp_perf.core.secret import without_secrets
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.errors import did_you_mean
 from ddp_perf.plugin import is_named_by_project
@@ -150,10 +150,10 @@ def counting_command(config: pytest.Config) -> str:
 
 
 def _given(config: pytest.Config) -> list[str]:
-    """Return the arguments as they were given, without passwords and what accepts a change."""
+    """Return the arguments as they were given, without secrets and what accepts a change."""
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
-    return [without_passwords(each) for each in without_saving(given, ("accept",))]
+    return [*without_secrets(without_saving(given, ("accept",)))]
 
 
 def _repeated(arguments: Sequence[str], without: Container[str]) -> Iterator[str]:

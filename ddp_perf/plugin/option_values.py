@@ -9,8 +9,9 @@ import re
 import msgspec
 
 from ddp_perf.baselines.save import SAVE_MODES
-from ddp_perf.core.environment import LAUNCHERS, without_passwords
+from ddp_perf.core.environment import LAUNCHERS
 from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.secret import without_passwords
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import parse_duration
 

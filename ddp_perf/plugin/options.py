@@ -474,7 +474,7 @@ def read_options(config: pytest.Config) -> Options:
             launches=value("ddp_launches"),
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),
-            user_code=not value("ddp_no_user_code"),
+            no_user_code="--ddp-no-user-code" if value("ddp_no_user_code") else None,
         ),
         rotates=value("ddp_rotate") and not value("ddp_config"),
         import_paths=_import_paths(config),
@@ -560,14 +560,19 @@ def _notify(config: pytest.Config) -> tuple[Webhook, ...]:
 
 
 def _settle_s(config: pytest.Config) -> float:
-    typed: float | None = config.getoption("ddp_settle")
-    if typed is not None:
-        return typed
-    of_ini: str | None = config.getini("ddp_settle")
-    try:
-        return parse_time("0" if of_ini is None else of_ini)
-    except argparse.ArgumentTypeError as error:
-        raise pytest.UsageError(f"ddp_settle: {error}") from None
+    seconds: float | None = config.getoption("ddp_settle")
+    if seconds is None:
+        of_ini: str | None = config.getini("ddp_settle")
+        try:
+            seconds = parse_time("0" if of_ini is None else of_ini)
+        except argparse.ArgumentTypeError as error:
+            raise pytest.UsageError(f"ddp_settle: {error}") from None
+    if seconds and config.getoption("ddp_no_user_code"):
+        raise pytest.UsageError(
+            "--ddp-settle: --ddp-no-user-code refuses it, since it runs the code that baselines"
+            " keep; leave one of them out, or give --ddp-settle=0"
+        )
+    return seconds
 
 
 def _machine_of_ini(name: str | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ddp_perf.render.checkout import CHECKOUT, Checkout
 from ddp_perf.render.model import COMMENT, Note, Report, Section, Status, Table, shown_names
 from ddp_perf.render.units import counted, percent_change
+from ddp_perf.render.visible import visible
 
 # What both show: a mark for each line of a section, or for a section that names none.
 
@@ -131,7 +132,7 @@ def _command(mark: _Mark) -> str:
 
 
 def _message(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def _property(text: str) -> str:

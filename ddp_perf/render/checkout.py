@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from ddp_perf.core.environment import public_address
+from ddp_perf.core.secret import public_address
 from ddp_perf.core.work import Site
 
 

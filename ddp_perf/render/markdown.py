@@ -21,6 +21,7 @@ from ddp_perf.render.model import (
     limited,
 )
 from ddp_perf.render.units import counted
+from ddp_perf.render.visible import visible
 
 SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
 MOST = 60_000  # characters: GitHub refuses a comment of more than 65,536
@@ -31,6 +32,7 @@ _MOST_CHANGES = 10  # of a case
 _MOST_COMMAND = 4_000  # characters
 _MOST_OUTPUT = 3_000  # characters, from the end
 _MOST_LINE = 400  # characters: a label or a reason is shorter
+_QUICK_ACTION = re.compile(r"^([ \t]*)/", re.MULTILINE)
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 
 
@@ -47,7 +49,7 @@ def report_markdown(report: Report, checkout: Checkout = CHECKOUT) -> str:
 
 def markdown_escaped(text: str) -> str:
     """Return the text in one line, with all characters escaped that Markdown or HTML interprets."""
-    return _MARKUP.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    return _MARKUP.sub(r"\\\1", html.escape(visible(" ".join(text.split())), quote=False))
 
 
 def _fitting(blocks: Sequence[str], report: Report) -> Iterator[str]:
@@ -183,5 +185,8 @@ def _line(text: str) -> str:
 
 
 def _verbatim(text: str) -> str:
-    """Return a text for an HTML element, in which Markdown is not interpreted."""
-    return html.escape(text, quote=False)
+    """Return a text for an HTML element, in which Markdown is not interpreted.
+
+    GitLab would obey a line that begins with a slash, as /close.
+    """
+    return _QUICK_ACTION.sub(r"\1&#47;", html.escape(visible(text), quote=False))

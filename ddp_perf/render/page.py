@@ -20,6 +20,7 @@ from ddp_perf.render.model import (
     Table,
     shown_names,
 )
+from ddp_perf.render.visible import visible
 
 
 class Link(NamedTuple):
@@ -48,7 +49,7 @@ def report_page(report: Report, links: Sequence[Link] = (), shared: str = "") ->
         links=links,
         shared=shared,
     )
-    return text.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
+    return visible(text).encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 
 
 def _environment() -> jinja2.Environment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +21,7 @@ from ddp_perf.render.model import (
 )
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import counted
+from ddp_perf.render.visible import printable
 
 _MOST_CHANGES = 3  # of a case
 _MOST_OUTPUT = 12  # lines, from the end
@@ -30,14 +30,6 @@ _LEAST_HEADING = 6  # columns: so short a heading is not broken
 
 
 Block = str | Part | Section | Report
-
-# Names in results, and what ranks print, may have sequences that move the cursor or set a title.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Return the text with its control characters, but line ends and tabs, made visible."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def report_text(report: Report, width: int, *, whole: bool = False) -> str:

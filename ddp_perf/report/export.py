@@ -20,6 +20,7 @@ from ddp_perf.report.tables import csv_text
 
 
 _UNITS = {metric.name: metric.unit for metric in METRICS} | {TYPICAL_STEP: "s", CONTROL: "s"}
+_NO_WORD = re.compile(r"\W", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")  # in a file's name
 
 
@@ -380,8 +381,8 @@ def prometheus_text(records: Sequence[SessionRecord]) -> str:
 
 def _family(gauge: Gauge, samples: Iterable[Sample]) -> Iterator[str]:
     suffix = _GAUGE_UNITS[gauge.unit][0]
-    name = "_".join(filter(None, ("ddp_perf", gauge.name, suffix)))
-    yield f"# HELP {name} {gauge.meaning}"
+    name = "_".join(filter(None, ("ddp_perf", _NO_WORD.sub("_", gauge.name), suffix)))
+    yield f"# HELP {name} {_escaped(gauge.meaning)}"
     yield f"# TYPE {name} gauge"
     for sample in samples:
         yield f"{name}{{{_labels(sample.labels)}}} {sample.value!r}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddp_perf.core.baseline import instant
+from ddp_perf.core.secret import without_passwords
 from ddp_perf.errors import ConfigError, HistoryError
 from ddp_perf.history.records import SessionRecord
 
@@ -29,7 +30,7 @@ def log_sessions(records: Sequence[SessionRecord], uri: str) -> None:
         for record in records:
             _log(client, mlflow.entities.Metric, record)
     except mlflow.MlflowException as error:
-        raise HistoryError(f"{uri}: {error.message}") from None
+        raise HistoryError(without_passwords(f"{uri}: {error.message}")) from None
 
 
 def _log(client: Any, metric_of: Any, record: SessionRecord) -> None:

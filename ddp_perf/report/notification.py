@@ -12,6 +12,7 @@ from ddp_perf.history.events import Event, EventKind
 from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.standing import Regression
 from ddp_perf.render.units import change_range, counted, culprit_text, percent_change
+from ddp_perf.render.visible import visible
 
 SCHEMA_VERSION = 1
 _MOST_LINES = 10
@@ -116,7 +117,7 @@ def _text(event: Event, culprit: str | None) -> str:
         parts.append(f"{event.kind.value} with commit {_commit(found.after)}")
     if culprit is not None:
         parts.append(f"found: {culprit}")
-    return ", ".join(parts)
+    return " ".join(", ".join(parts).split())
 
 
 def _change(found: Regression) -> str:
@@ -149,12 +150,12 @@ def _where(message: Notification) -> str:
 
 
 def _link(message: Notification) -> list[str]:
-    link = _escaped(message.link)
+    link = _escaped(message.link).replace("|", "%7C")
     if "://" in message.link:
         return [f"<{link}|The session's job>"]
     return [f"Report: {link}"] if link else []
 
 
 def _escaped(text: str) -> str:
-    """Replace the three characters that Slack's mrkdwn reserves."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Replace the three characters that Slack's mrkdwn reserves, and what no reader sees."""
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddp_perf.core.case import LOGGING_VARIABLES, Tier
-from ddp_perf.core.environment import is_secret_name, without_passwords
+from ddp_perf.core.secret import is_secret_name, without_passwords
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _OF_TORCH = ("TORCH_DISTRIBUTED_DEBUG", "TORCHINDUCTOR_")

@@ -25,8 +25,10 @@ import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import DdpPerfError, LaunchError, NeedsGpuError
+from ddp_perf.system.host.network import is_loopback
 from ddp_perf.torch_compat import flight_recorder_entries
 from ddp_perf.worker.counting.count import count_step
+from ddp_perf.worker.loopback import store_on_loopback
 from ddp_perf.worker.process_group import let_nccl_report, measure_in_group
 from ddp_perf.worker.rank_context import Examination, RankStart, is_peer_lost
 from ddp_perf.worker.rank_setup import set_up_rank
@@ -127,8 +129,13 @@ def meet(request: LaunchRequest, directory: Path) -> Store:
     # The supervisor, whose deadline is earlier, names the rank that does not come.
     patience = datetime.timedelta(seconds=2 * case.schedule.start_deadline_s)
     try:
-        store = TCPStore(host, port, is_master=is_first, wait_for_workers=False, timeout=patience)
-    except RuntimeError as error:
+        if is_first and is_loopback(host):
+            store = store_on_loopback(host, port, patience=patience)
+        else:
+            store = TCPStore(
+                host, port, is_master=is_first, wait_for_workers=False, timeout=patience
+            )
+    except (OSError, RuntimeError) as error:
         if not is_first:
             raise
         raise LaunchError(f"rank 0 cannot listen at {host}:{port}: {error}") from None

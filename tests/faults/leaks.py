@@ -10,7 +10,8 @@ from pathlib import Path
 from ddp_perf.system.host.processes import children_of
 
 _SHARED = Path("/dev/shm")
-_LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+# By the file of /proc/net: the state of a socket to which others can send.
+_LISTENS = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
 
 
 def present() -> frozenset[str]:
@@ -28,17 +29,19 @@ def _family(pid: int) -> Iterator[str]:
     """Name the descendants of a process, and the sockets on which they listen."""
     for child in children_of(pid):
         yield f"process {child}"
-        yield from _listening(child)
+        for address in listening(child):
+            yield f"socket {address} of process {child}"
         yield from _family(child)
 
 
-def _listening(pid: int) -> Iterator[str]:
+def listening(pid: int) -> Iterator[str]:
+    """Yield the addresses, as in /proc/net, at which a process can be reached."""
     opened = _sockets(pid)
-    for name in ("tcp", "tcp6"):
+    for name, state in _LISTENS.items():
         for line in _lines(Path(f"/proc/{pid}/net/{name}")):
             fields = line.split()
-            if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in opened:
-                yield f"socket {fields[1]} of process {pid}"
+            if fields[3] == state and f"socket:[{fields[9]}]" in opened:
+                yield fields[1]
 
 
 def _sockets(pid: int) -> set[str]:

@@ -64,7 +64,9 @@ def kept(shelf: Shelf, key: str, making: Making) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as held:
         try:
-            shelf.path.mkdir(parents=True, exist_ok=True)
+            # Ranks run what is there: nobody else may write it, whatever the umask.
+            for directory in (shelf.path.parents[1], shelf.path.parent, shelf.path):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             content = _whole(shelf, key, making, held)
             _remove_oldest(shelf)
         except OSError as error:

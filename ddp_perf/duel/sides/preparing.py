@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_perf.config.loading import check_environment
 from ddp_perf.config.user_code import find_module
 from ddp_perf.core.case import Case
+from ddp_perf.core.secret import secret_in
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.duel.sides.checkout import (
     Repository,
@@ -45,27 +46,28 @@ _OF_RANKS = frozenset(
 def parse_variables(text: str) -> dict[str, str]:
     """Return the variables of ``A=1,B=2``. Raises SideError.
 
-    A part without ``NAME=`` belongs to the value before it, as in ``NCCL_ALGO=Ring,Tree``.
+    A part without ``NAME=`` belongs to the value before it, as in ``NCCL_ALGO=Ring,Tree``. No error
+    has a value, which may be a secret.
     """
     variables: dict[str, str] = {}
     for part in re.split(r",(?=[A-Za-z_]\w*=)", text):
         name, equals, value = part.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise SideError(f"env:{text}: write env:NAME=VALUE, or env:NAME=VALUE,OTHER=VALUE")
+            raise SideError(f"env:{name}: write env:NAME=VALUE, or env:NAME=VALUE,OTHER=VALUE")
         if name in variables:
-            raise SideError(f"env:{text}: {name} has two values; remove one")
-        _check_name(text, name)
+            raise SideError(f"env:{name}: {name} has two values; remove one")
+        _check_name(name)
         variables[name] = value
     try:
         check_environment(variables)
     except ConfigError as error:
-        raise SideError(f"env:{text}: {str(error).removeprefix('env.')}") from None
+        raise SideError(f"env:{str(error).removeprefix('env.')}") from None
     return variables
 
 
-def _check_name(text: str, name: str) -> None:
+def _check_name(name: str) -> None:
     if name in _OF_RANKS or server_environment({name: "x"}).get(name) != "x":
-        raise SideError(f"env:{text}: ddp_perf itself sets {name} for ranks; remove it")
+        raise SideError(f"env:{name}: ddp_perf itself sets {name} for ranks; remove it")
 
 
 # A side is made ready: its files are checked out, its packages are installed.
@@ -220,6 +222,11 @@ def _prefixed(text: str, name: SideName, prefix: str, rest: str) -> Side:
         return Side(name=name, spec=text, kind="env", label=rest)
     if prefix == "python":
         return Side(name=name, spec=text, kind="python", label=parse_interpreter(rest))
+    if (secret := secret_in(rest.split())) is not None:
+        raise SideError(
+            f"command: {secret} looks like a secret, which results and reports would have; export"
+            " it, and let the command name it alone, as in docker run -e HF_TOKEN"
+        )
     if PLACEHOLDER not in rest:
         raise SideError(
             f"{text}: lacks {PLACEHOLDER}, in whose place the ranks' server is started;"
@@ -248,8 +255,8 @@ def _refuse_other_kinds(text: str) -> None:
     """Raise SideError for what is no revision, but nearly another kind of side."""
     if not text or text.startswith("-"):
         raise SideError(f"{text!r}: not a side; name a revision, or . for the tree as it is")
-    if re.match(r"[A-Z][A-Z0-9_]*=", text):
-        raise SideError(f"{text}: for a variable write env:{text}")
+    if variable := re.match(r"[A-Z][A-Z0-9_]*=", text):
+        raise SideError(f"{variable[0]}…: for a variable write env:{variable[0]}VALUE")
     if re.match(r"[\w.-]+\s*(=|[<>]=?|[~!]=)\s*\d", text):
         raise SideError(f"{text}: a side needs exact versions; write torch==2.11.0")
     if Path(text).name.startswith("python") and Path(text).is_file():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.environment import public_address
+from ddp_perf.core.secret import public_address
 from ddp_perf.system.git import branch_of, head_of
 from ddp_perf.system.host.control_group import cpu_quota
 from ddp_perf.system.host.kernel_files import text_of

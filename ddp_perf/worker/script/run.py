@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import runpy
 import signal
-import socket
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from torch.distributed import Store, TCPStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.subject import ScriptRun
 from ddp_perf.errors import ScriptError
+from ddp_perf.worker.loopback import LOOPBACK, store_on_loopback
 from ddp_perf.worker.report import LAUNCH_VARIABLE, STACK_SIGNAL
 from ddp_perf.worker.script.hooks import patched
 
@@ -93,7 +93,6 @@ def _forks_end_here() -> Iterator[None]:
 # The environment that torchrun gives a script: its variables, and a store to meet at.
 
 
-_LOOPBACK = "127.0.0.1"
 _PORT = "port"  # key of the store
 
 
@@ -125,29 +124,15 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
 
 def _meeting_on_this_host(rank: int, store: Store) -> TCPStore:
     if rank == 0:
-        meeting = _loopback_store()
+        meeting = store_on_loopback()
         store.set(_PORT, str(meeting.port))
     else:
-        meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
+        meeting = TCPStore(LOOPBACK, int(store.get(_PORT)), is_master=False)
     os.environ |= {
-        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": str(meeting.port),
     }
     return meeting
-
-
-def _loopback_store() -> TCPStore:
-    """Return a store that other hosts cannot reach: by itself it listens on all interfaces."""
-    listener = socket.create_server((_LOOPBACK, 0))
-    port: int = listener.getsockname()[1]
-    return TCPStore(
-        _LOOPBACK,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),  # the store closes it
-        use_libuv=False,  # which takes no listener in torch 2.6
-    )
 
 
 @contextlib.contextmanager

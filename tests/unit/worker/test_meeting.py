@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gc
+import os
 import socket
 
 import pytest
@@ -14,6 +15,7 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.worker.process import meet
 from tests.builders import make_case
+from tests.faults.leaks import listening
 
 BETWEEN_NODES = LaunchRequest(case=make_case(world_size=2, nodes=2), round=0)
 
@@ -58,6 +60,13 @@ def test_the_ranks_of_several_nodes_meet_at_the_port_of_the_first(rank):
     first.set("key", "value")
 
     assert second.get("key") == b"value"
+
+
+def test_ranks_that_meet_at_loopback_listen_nowhere_else(rank, port):
+    _first = rank(0, "one")
+
+    at = [address for address in listening(os.getpid()) if address.endswith(f":{port:04X}")]
+    assert at == [f"0100007F:{port:04X}"]
 
 
 def test_a_rank_that_finds_another_launch_at_its_endpoint_is_refused(rank):

@@ -50,6 +50,16 @@ def test_a_second_use_finds_the_checkout(project, cache):
     assert content.stat().st_ino == before.st_ino
 
 
+def test_others_cannot_reach_what_ranks_will_run_whatever_the_umask(project, cache):
+    before = os.umask(0)
+    try:
+        files_of("main", project.path)
+    finally:
+        os.umask(before)
+
+    assert {path.stat().st_mode & 0o777 for path in (cache, cache / "checkouts")} == {0o700}
+
+
 def test_a_project_in_a_directory_of_the_repository_has_that_root(project):
     project.commit({"training/bench_configs/a.yaml": "a"}, "a project")
     root = project.path / "training"

@@ -133,7 +133,7 @@ def test_a_project_that_an_older_revision_lacks_is_refused(project):
         ("--exec=touch x", "name a revision"),
         ("torch=2.11.0", "write torch==2.11.0"),
         ("torch>=2.11", "write torch==2.11.0"),
-        ("OMP_NUM_THREADS=2", "write env:OMP_NUM_THREADS=2"),
+        ("OMP_NUM_THREADS=2", "write env:OMP_NUM_THREADS=VALUE"),
         (sys.executable, f"write python:{sys.executable}"),
         ("command: docker run image", "write 'command: docker run … {command}'"),
         ("env:NAME", "write env:NAME=VALUE"),
