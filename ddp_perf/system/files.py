@@ -91,13 +91,15 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
                 raise self.error(f"{where}: this is {kind}")
         self._check_version(data, where)
         try:
-            return msgspec.convert(data, self.schema)
+            value = msgspec.convert(data, self.schema)
+            msgspec.json.encode(value)  # fails at half of a character, as \ud800
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at ")
             field = place.strip("`").removeprefix("$.") or "the file"
             raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
-        except UnicodeEncodeError as error:  # half of a character, as \ud800
+        except UnicodeEncodeError as error:
             raise self.error(f"{where}: is no text ({error.reason}); {self.remedy}") from None
+        return value
 
     def _check_version(self, data: Any, where: str) -> None:
         if not isinstance(data, dict) or "schema_version" not in data:

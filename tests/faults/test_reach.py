@@ -30,6 +30,7 @@ def test_a_launch_is_closed_to_others_whatever_the_umask(tmp_path, kind):
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_the_witness_knows_an_open_port(monkeypatch, tmp_path, family, address, exposed, kind):
     monkeypatch.setenv(NOTES, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with socket.socket(family, kind) as one:
         one.bind((address, 0))
         if kind == socket.SOCK_STREAM:
