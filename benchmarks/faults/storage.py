@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ddp_perf.errors import DdpPerfError
+from tests.faults.ends import Project
 from tests.faults.matrix import Tried
-from tests.faults.saves import OUTPUTS, make_project, try_full, try_place
+from tests.faults.saves import OBSTACLES, OUTPUTS, make_project, try_full, try_obstacle, try_place
 from tests.faults.storage import (
     DAMAGES,
     WRITERS,
@@ -52,9 +53,21 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
         yield play_link(Path(directory))
     with tempfile.TemporaryDirectory() as directory:
         project = make_project(Path(directory) / "project")
+        yield from _sessions(project)
+
+
+def _sessions(project: Project) -> Iterator[Tried]:
+    """Yield the outputs of whole sessions that cannot be written, before or after measuring."""
+    with _disk("1M") as disk, _remounted(disk):
+        obstacles = {
+            "the directory of an output is read-only": lambda place: place.symlink_to(disk)
+        }
         for output in OUTPUTS:
-            yield try_place(project, output)
-        yield try_full(project)
+            for fault, put in {**OBSTACLES, **obstacles}.items():
+                yield try_obstacle(project, output, fault, put)
+    for output in OUTPUTS:
+        yield try_place(project, output)
+    yield try_full(project)
 
 
 @contextlib.contextmanager

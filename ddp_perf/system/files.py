@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import math
@@ -144,6 +145,16 @@ def replace_file(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
         raise
     _remove_abandoned(path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise OSError if `replace_file` could not write the file now. Nothing is left."""
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def _remove_abandoned(path: Path) -> None:
