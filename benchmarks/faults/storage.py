@@ -24,6 +24,7 @@ from tests.faults.storage import (
     play,
     play_damage,
     play_link,
+    play_second_user,
 )
 
 STEP = 997  # bytes: a disk is full after each multiple
@@ -46,6 +47,11 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
         yield _read_only(writer)
         for savers in SAVERS:
             yield _at_once(writer, savers)
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            shared = Path(directory) / "shared"
+            shared.mkdir()
+            yield play_second_user(writer, shared)
     for fault in DAMAGES:
         with tempfile.TemporaryDirectory() as directory:
             yield play_damage(fault, Path(directory))

@@ -25,6 +25,7 @@ from tests.recorded_sessions import make_recorded_session
 
 KEY = "cpu-some-2c-host"
 PATCH = b"a line of a patch\n" * 40
+_USERS, _GROUP = (30_001, 30_002), 30_000
 SIZES = (0, 1, 100, 2000, 5000, 20_000)  # bytes of a file that still fit
 
 
@@ -259,3 +260,43 @@ def play_link(directory: Path) -> Tried:
         survived=link.is_symlink() and elsewhere == {1, 2},
         lost=len({1, 2} - _read_baseline(here)),
     )
+
+
+def play_second_user(writer: Writer, directory: Path) -> Tried:
+    """Let another user of the group store a thing where the first one has, with a umask of 002.
+
+    Needs root, which alone can be two users.
+    """
+    directory.chmod(0o2775)
+    os.chown(directory, -1, _GROUP)
+    answers = [_as_user(user, writer, directory, number) for number, user in enumerate(_USERS, 1)]
+    return Tried(
+        fault="two users of a group store in one directory, with a umask of 002",
+        where=writer.name,
+        seen=("".join(answers) or "it was stored").replace(str(directory), "DIRECTORY"),
+        kept="what each user stored",
+        survived=not any(answers),
+        lost=len({1, 2} - writer.read(directory)),
+    )
+
+
+def _as_user(user: int, writer: Writer, directory: Path, number: int) -> str:
+    """Store a thing in a fork that is this user, and return its error."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([_GROUP])
+            os.setresgid(_GROUP, _GROUP, _GROUP)
+            os.setresuid(user, user, user)
+            os.umask(0o002)
+            writer.write(directory, number)
+        except (DdpPerfError, OSError) as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, encoding="utf-8") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text

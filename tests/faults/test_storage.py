@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from tests.faults.storage import (
@@ -14,6 +18,7 @@ from tests.faults.storage import (
     play,
     play_damage,
     play_link,
+    play_second_user,
 )
 
 
@@ -45,6 +50,19 @@ def test_a_damaged_baseline_is_refused_and_stays_as_it_is(fault, tmp_path):
 
     assert trial.survived, trial
     assert (trial.lost, trial.leaked) == (0, ())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_a_second_user_of_the_group_can_store(writer, tmp_path):
+    writer.write(tmp_path / "of_root", 1)  # imports what another user may not read
+    with tempfile.TemporaryDirectory() as name:  # whose parents every user may enter
+        os.chmod(name, 0o755)
+        shared = Path(name) / "shared"
+        shared.mkdir()
+        trial = play_second_user(writer, shared)
+
+    assert trial.survived, trial
+    assert trial.lost == 0
 
 
 def test_a_merge_conflict_is_called_one(tmp_path):
