@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.postgresql import ENDS, play_end
 from tests.faults.storage import (
     DAMAGES,
     KEY,
@@ -77,3 +78,12 @@ def test_a_baseline_behind_a_link_is_written_and_the_session_is_there(tmp_path):
 
     assert trial.survived, trial
     assert trial.lost == 0
+
+
+@pytest.mark.parametrize("fault", ENDS)
+def test_a_postgresql_that_goes_away_keeps_what_it_acknowledged(fault, tmp_path):
+    trial = play_end(fault, tmp_path)
+
+    assert trial.survived, trial
+    assert (trial.lost, trial.leaked) == (0, ())
+    assert trial.seen != "it was stored"
