@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ddp_perf.errors import DdpPerfError
 from tests.faults.matrix import Tried
-from tests.faults.saves import OUTPUTS, try_full, try_place
+from tests.faults.postgresql import ENDS, play_end
+from tests.faults.saves import OBSTACLES, OUTPUTS, try_full, try_obstacle, try_place
 from tests.faults.sessions import Project
 from tests.faults.storage import (
     DAMAGES,
@@ -24,7 +27,9 @@ from tests.faults.storage import (
     play,
     play_damage,
     play_link,
+    play_second_user,
 )
+from tests.projects import REPOSITORY
 
 STEP = 997  # bytes: a disk is full after each multiple
 LARGEST = 25_000
@@ -46,16 +51,51 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
         yield _read_only(writer)
         for savers in SAVERS:
             yield _at_once(writer, savers)
+        with tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            shared = Path(directory) / "shared"
+            shared.mkdir()
+            yield play_second_user(writer, shared)
     for fault in DAMAGES:
         with tempfile.TemporaryDirectory() as directory:
             yield play_damage(fault, Path(directory))
     with tempfile.TemporaryDirectory() as directory:
         yield play_link(Path(directory))
+    with _postgresql():
+        for fault in ENDS:
+            with tempfile.TemporaryDirectory() as directory:
+                yield play_end(fault, Path(directory))
     with tempfile.TemporaryDirectory() as directory:
         project = Project(Path(directory) / "project")
+        yield from _sessions(project)
+
+
+def _sessions(project: Project) -> Iterator[Tried]:
+    """Yield the outputs of whole sessions that cannot be written, before or after measuring."""
+    with _disk("1M") as disk, _remounted(disk):
+        obstacles = {
+            "the directory of an output is read-only": lambda place: place.symlink_to(disk)
+        }
         for output in OUTPUTS:
-            yield try_place(project, output)
-        yield try_full(project)
+            for fault, put in {**OBSTACLES, **obstacles}.items():
+                yield try_obstacle(project, output, fault, put)
+    for output in OUTPUTS:
+        yield try_place(project, output)
+    yield try_full(project)
+
+
+@contextlib.contextmanager
+def _postgresql() -> Iterator[None]:
+    """Start the server of the tests, which stops when its input ends."""
+    script = "set -euo pipefail; source ci/postgresql.sh; echo $DDP_TEST_POSTGRESQL; cat"
+    with subprocess.Popen(
+        ["bash", "-c", script], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().decode().strip()
+        with mock.patch.dict(os.environ, DDP_TEST_POSTGRESQL=url):
+            yield
+        server.communicate()
 
 
 @contextlib.contextmanager

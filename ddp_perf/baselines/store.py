@@ -261,7 +261,8 @@ class BaselineStore:
 
     def check_storable(self) -> None:
         """Raise BaselineError if a session could not be stored."""
-        for directory in (self.directory, self.work.path("", None).parent):
+        below = (self.work.path("", None), self.patch_path(""))
+        for directory in (self.directory, *(path.parent for path in below)):
             check_storable(directory)
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:

@@ -47,14 +47,19 @@ def check_storable(directory: Path) -> None:
 
     Raises BaselineError, with the remedy.
     """
-    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    places = (directory, *directory.absolute().parents)
+    place = next(path for path in places if os.path.lexists(path))
     lock = directory / _LOCK
-    for path, mode in ((place, os.W_OK | os.X_OK), (lock, os.W_OK)):
-        if path.exists() and not os.access(path, mode):
-            raise BaselineError(
-                f"{path}: cannot be written, so no baseline could be stored; make it writable, or"
-                " name another directory by -o ddp_baselines=DIRECTORY"
-            )
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        refused = place  # also a link that leads nowhere
+    elif lock.exists() and not os.access(lock, os.W_OK):
+        refused = lock
+    else:
+        return
+    raise BaselineError(
+        f"{refused}: cannot be written, so no baseline could be stored; make it writable, or"
+        " name another directory by -o ddp_baselines=DIRECTORY"
+    )
 
 
 def write_json(path: Path, content: msgspec.Struct) -> None:

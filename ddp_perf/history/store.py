@@ -336,7 +336,7 @@ class HistoryStore:
         if path is not None and not create and not path.exists():
             raise HistoryError(f"{self.name}: there is no such file; --ddp-history writes one")
         if path is not None and create:
-            _make_directory(path)
+            _make_file(path)
         try:
             self._make_tables()
         except BaseException:
@@ -551,11 +551,18 @@ def chunks_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def _make_directory(path: Path) -> None:
+def _make_file(path: Path) -> None:
+    """Make an empty file, which SQLite takes for a new database, and its directory.
+
+    SQLite itself would make one that the group cannot write, whatever the umask.
+    """
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HistoryError(f"{path.parent}: cannot be created: {error.strerror}") from None
+    if not path.exists():
+        with contextlib.suppress(OSError):  # SQLite says what is wrong
+            path.touch()
 
 
 def _session_row(info: SessionInfo) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from ddp_perf.plugin.option_values import (
     parse_whole,
 )
 from ddp_perf.session.measure.rounds import SessionOptions
+from ddp_perf.system.files import check_replaceable
 
 # The options of a duel, and those that make no sense with it.
 
@@ -452,6 +453,9 @@ def read_options(config: pytest.Config) -> Options:
     if report is not None:
         _make_directory(report)
         json_path = json_path or (None if against else report / "results.json")
+        _check_replaceable("--ddp-report", report / "index.html")
+    if json_path is not None:
+        _check_replaceable("--ddp-json", json_path)
     if replay is not None and json_path is not None and json_path.resolve() == replay.resolve():
         raise pytest.UsageError(
             f"--ddp-launcher replay:{replay}: this session would write {json_path} anew; name"
@@ -588,6 +592,16 @@ def _make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise pytest.UsageError(f"--ddp-report: {path}: {error.strerror}") from None
+
+
+def _check_replaceable(option: str, path: Path) -> None:
+    """Refuse a file that could not be written, before anything is measured."""
+    try:
+        check_replaceable(path)
+    except OSError as error:
+        raise pytest.UsageError(
+            f"{option}: {path} cannot be written: {error.strerror}; name another path"
+        ) from None
 
 
 def _import_paths(config: pytest.Config) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,7 +234,8 @@ class HistoryLog:
             return
         try:
             path = keep_results(self._root, "history-refused", list(self._refused.values()))
-            kept = f"were kept: ddp-perf history import {path} --history {self.name} appends them"
+            name = shlex.quote(self.name)
+            kept = f"were kept: ddp-perf history import {path} --history {name} appends them"
         except OSError as error:
             kept = f"were lost, too: {error.strerror}"
         self.error = f"--ddp-history: {self._why}; the measurements {kept}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import math
 import os
 import re
+import secrets
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -57,6 +59,10 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             raw = path.read_bytes()
         except FileNotFoundError:
             return None
+        except PermissionError:
+            raise self.error(
+                f"{path}: cannot be read: Permission denied; ask its owner to let you read it"
+            ) from None
         except OSError as error:
             raise self.error(f"{path}: cannot be read: {error.strerror}; {self.remedy}") from None
         return self.decode(raw, str(path))
@@ -155,24 +161,28 @@ def file_in(directory: Path, name: str, error: type[DdpPerfError]) -> Path:
 
 
 _ABANDONED_S = 3600.0  # no write takes as long
-_RANDOM = "?" * 8  # of mkstemp
+_RANDOM = 8  # characters of a name
+_ANEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)  # Windows has it
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write ``data`` to a new file, flush it to disk, and rename it to ``path``.
 
-    A link stays, and the file that it leads to is replaced. Raises OSError, for example if the disk
-    is full; then ``path`` is unchanged.
+    A link stays, and the file that it leads to is replaced. Its users stay those that it had; of a
+    new file they are those of the umask. Raises OSError, for example if the disk is full; then
+    ``path`` is unchanged.
     """
     path = Path(os.path.realpath(path))
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    beside = Path(name)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM // 2)}")
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    descriptor = os.open(beside, _ANEW, 0o666 if mode is None else mode)
     try:
         try:
             _write(descriptor, data)
         finally:
             os.close(descriptor)
-        beside.chmod(0o644)
+        if mode is not None:
+            beside.chmod(mode)  # whatever the umask
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -190,10 +200,20 @@ def destination(path: Path) -> Path:
     return path.with_name(name[1:]) if is_written and len(name) > 1 else path
 
 
+def check_replaceable(path: Path) -> None:
+    """Raise OSError if `replace_file` could not write the file now. Nothing is left."""
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    tempfile.TemporaryFile(dir=path.parent).close()
+
+
 def _remove_abandoned(path: Path) -> None:
     """Remove what writers left of ``path`` that were killed before they renamed it."""
     latest = time.time() - _ABANDONED_S
-    for beside in path.parent.glob(f".{glob.escape(path.name)}.{_RANDOM}"):
+    for beside in path.parent.glob(f".{glob.escape(path.name)}.{'?' * _RANDOM}"):
         with contextlib.suppress(OSError):  # another process removes it
             if beside.stat().st_mtime < latest:
                 beside.unlink()

@@ -116,6 +116,41 @@ def try_place(project: Project, output: Output) -> Tried:
     )
 
 
+def _put_file(place: Path) -> None:
+    place.touch()
+
+
+def _put_link_to_nothing(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+OBSTACLES: dict[str, Callable[[Path], None]] = {
+    "the directory of an output is a file": _put_file,
+    "the directory of an output is a link that leads nowhere": _put_link_to_nothing,
+}
+
+
+def try_obstacle(
+    project: Project, output: Output, fault: str, put: Callable[[Path], None]
+) -> Tried:
+    """Put something in the place of an output's directory, and start a session."""
+    with project.copied() as directory:
+        place = directory / output.place
+        shutil.rmtree(place)
+        put(place)
+        session = project.start(directory, _APPEND, *output.options)
+        code, told = session.wait(), session.output
+        errors = [line for line in told.splitlines() if line.startswith("ERROR: ")]
+        seen = errors[0].removeprefix("ERROR: ") if errors else "nothing"
+    return Tried(
+        fault=fault,
+        where=output.name,
+        seen=seen.replace(str(directory), "DIRECTORY"),
+        kept="no launch began",
+        survived=code == 4 and output.place in seen and not session.launches,
+    )
+
+
 def try_full(project: Project) -> Tried:
     """Let the disk be full at the end of a session, and run the same session again."""
     with project.copied() as directory:

@@ -25,6 +25,7 @@ from tests.recorded_sessions import make_recorded_session
 
 KEY = "cpu-some-2c-host"
 PATCH = b"a line of a patch\n" * 40
+_USERS, _GROUP = (30_001, 30_002), 30_000
 SIZES = (0, 1, 100, 2000, 5000, 20_000)  # bytes of a file that still fit
 
 
@@ -34,6 +35,7 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     write: Callable[[Path, int], None]
     read: Callable[[Path], set[int]]
+    named: Callable[[Path], str] = str  # what an error must name
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +83,25 @@ def _read_patches(directory: Path) -> set[int]:
     return {int(path.stem) for path in patches if path.read_bytes() == PATCH}
 
 
-def _write_history(directory: Path, number: int) -> None:
-    with contextlib.closing(HistoryStore(_url(directory))) as store:
+def append_session(url: str, number: int) -> None:
+    """Append the session of a number to a history."""
+    with contextlib.closing(HistoryStore(url)) as store:
         store.append([make_recorded_session(make_case(), number, 0.01)])
 
 
-def _read_history(directory: Path) -> set[int]:
-    with contextlib.closing(HistoryStore(_url(directory))) as store:
+def recorded_sessions(url: str) -> set[int]:
+    """Return the numbers of the sessions in a history."""
+    with contextlib.closing(HistoryStore(url)) as store:
         dates = [record.info.date for record in store.records()]
     return {number for number in range(1, 20) if _date(number) in dates}
+
+
+def _write_history(directory: Path, number: int) -> None:
+    append_session(_url(directory), number)
+
+
+def _read_history(directory: Path) -> set[int]:
+    return recorded_sessions(_url(directory))
 
 
 def _url(directory: Path) -> str:
@@ -178,7 +190,8 @@ def play(
     left = _files(directory) - files
     writer.write(directory, 2)
     again = writer.read(directory)
-    told = error is None or (str(directory) in error and error.count("\n") < 2)
+    named = writer.named(directory)
+    told = error is None or (named in error and error.count("\n") < 2)
     expected = {1, 2} if error is None else {1}
     return Tried(
         fault=fault,
@@ -259,3 +272,43 @@ def play_link(directory: Path) -> Tried:
         survived=link.is_symlink() and elsewhere == {1, 2},
         lost=len({1, 2} - _read_baseline(here)),
     )
+
+
+def play_second_user(writer: Writer, directory: Path) -> Tried:
+    """Let another user of the group store a thing where the first one has, with a umask of 002.
+
+    Needs root, which alone can be two users.
+    """
+    directory.chmod(0o2775)
+    os.chown(directory, -1, _GROUP)
+    answers = [_as_user(user, writer, directory, number) for number, user in enumerate(_USERS, 1)]
+    return Tried(
+        fault="two users of a group store in one directory, with a umask of 002",
+        where=writer.name,
+        seen=("".join(answers) or "it was stored").replace(str(directory), "DIRECTORY"),
+        kept="what each user stored",
+        survived=not any(answers),
+        lost=len({1, 2} - writer.read(directory)),
+    )
+
+
+def _as_user(user: int, writer: Writer, directory: Path, number: int) -> str:
+    """Store a thing in a fork that is this user, and return its error."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([_GROUP])
+            os.setresgid(_GROUP, _GROUP, _GROUP)
+            os.setresuid(user, user, user)
+            os.umask(0o002)
+            writer.write(directory, number)
+        except (DdpPerfError, OSError) as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, encoding="utf-8") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.saves import OUTPUTS, try_full, try_place
+from tests.faults.saves import OBSTACLES, OUTPUTS, try_full, try_obstacle, try_place
 from tests.faults.sessions import Project
 
 
@@ -19,6 +19,14 @@ def test_what_an_output_refuses_is_in_another_file(project, output):
 
     assert tried.survived, tried
     assert tried.lost == 0
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: output.name)
+def test_an_output_that_cannot_be_written_is_refused_before_the_first_launch(project, output):
+    (*_, (fault, put)) = OBSTACLES.items()
+    tried = try_obstacle(project, output, fault, put)
+
+    assert tried.survived, tried
 
 
 def test_where_nothing_can_be_written_the_same_session_goes_on(project):

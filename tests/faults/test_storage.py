@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
+from tests.faults.postgresql import ENDS, play_end
 from tests.faults.storage import (
     DAMAGES,
     KEY,
@@ -14,6 +19,7 @@ from tests.faults.storage import (
     play,
     play_damage,
     play_link,
+    play_second_user,
 )
 
 
@@ -47,6 +53,19 @@ def test_a_damaged_baseline_is_refused_and_stays_as_it_is(fault, tmp_path):
     assert (trial.lost, trial.leaked) == (0, ())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_a_second_user_of_the_group_can_store(writer, tmp_path):
+    writer.write(tmp_path / "of_root", 1)  # imports what another user may not read
+    with tempfile.TemporaryDirectory() as name:  # whose parents every user may enter
+        os.chmod(name, 0o755)
+        shared = Path(name) / "shared"
+        shared.mkdir()
+        trial = play_second_user(writer, shared)
+
+    assert trial.survived, trial
+    assert trial.lost == 0
+
+
 def test_a_merge_conflict_is_called_one(tmp_path):
     trial = play_damage("a merge by hand leaves its markers", tmp_path)
 
@@ -59,3 +78,12 @@ def test_a_baseline_behind_a_link_is_written_and_the_session_is_there(tmp_path):
 
     assert trial.survived, trial
     assert trial.lost == 0
+
+
+@pytest.mark.parametrize("fault", ENDS)
+def test_a_postgresql_that_goes_away_keeps_what_it_acknowledged(fault, tmp_path):
+    trial = play_end(fault, tmp_path)
+
+    assert trial.survived, trial
+    assert (trial.lost, trial.leaked) == (0, ())
+    assert trial.seen != "it was stored"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.errors import ResultsError
 from ddp_perf.system import files
-from ddp_perf.system.files import replace_file
+from ddp_perf.system.files import VersionedJson, check_replaceable, replace_file
 
 
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new file", "existing file"])
@@ -35,10 +36,59 @@ def test_a_relative_path_starts_at_the_working_directory(tmp_path, monkeypatch):
     assert (tmp_path / "a.json").read_bytes() == b"new"
 
 
-def test_other_users_may_read_the_file(tmp_path):
-    replace_file(tmp_path / "a.json", b"new")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_the_umask_says_who_may_use_a_new_file(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        replace_file(tmp_path / "a.json", b"new")
+    finally:
+        os.umask(before)
 
-    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == mode
+
+
+def test_a_file_keeps_its_users(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    path.chmod(0o660)
+
+    replace_file(path, b"new")
+
+    assert path.stat().st_mode & 0o777 == 0o660
+
+
+def test_a_file_of_another_user_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    file = VersionedJson(
+        schema=dict, version=1, kind="a file", error=ResultsError, remedy="restore it"
+    )
+
+    with pytest.raises(ResultsError, match=r"a.json: .* denied; ask its owner to let you read it"):
+        file.read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("put", "why"),
+    [
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.symlink_to(path), "Too many levels"),
+        (lambda path: path.symlink_to("no/where"), "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_replaced_is_known_before(tmp_path, put, why):
+    put(tmp_path / "a.json")
+
+    with pytest.raises(OSError, match=why):
+        check_replaceable(tmp_path / "a.json")
+
+
+def test_a_check_leaves_nothing(tmp_path):
+    check_replaceable(tmp_path / "a.json")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
