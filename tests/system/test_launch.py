@@ -185,7 +185,7 @@ def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, sta
         ("exit", "rank 1: SystemExit: 3"),
         ("os-exit", "rank 1: it exited with code 3"),
         ("kill", "rank 1: it was killed by SIGKILL"),
-        ("hang", "rank 0: the examination hung"),  # as the other one
+        ("hang", "rank 1: hung after the timed steps, while it measured further steps: the proc"),
     ],
 )
 def test_a_rank_that_fails_while_it_is_examined_costs_no_times(launcher, request_of, fault, why):

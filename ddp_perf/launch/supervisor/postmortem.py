@@ -116,7 +116,32 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
     equally far behind.
     """
     states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
-    behind = _behind(request.case.tier, [rank for rank in ranks if rank.running], states)
+    behind, detail = _hang(request.case, ranks, states)
+    hung, *others = behind
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="hang",
+        rank=None if others else hung.rank,
+        detail=detail,
+        output="" if others else _output(hung),
+        stacks=_stacks(ranks, states),
+        collectives=flight_records(_responsive(ranks, states), request.records),
+    )
+
+
+def hung_examination(
+    request: LaunchRequest, ranks: Sequence[RankProcess]
+) -> tuple[list[RankProcess], str]:
+    """Return the ranks that the others wait for after the timed steps, and what they do."""
+    states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
+    return _hang(request.case, ranks, states)
+
+
+def _hang(
+    case: Case, ranks: Sequence[RankProcess], states: dict[int, str | None]
+) -> tuple[list[RankProcess], str]:
+    behind = _behind(case.tier, [rank for rank in ranks if rank.running], states)
     hung, *others = behind
     if not others:
         who = f"the process is {describe_state(states[hung.rank])}"
@@ -125,17 +150,8 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
     else:
         names = ", ".join(str(rank.rank) for rank in behind)
         who = f"ranks {names} stopped there, the others later"
-    return LaunchFailure(
-        case_id=request.case.id,
-        round=request.round,
-        kind="hang",
-        rank=None if others else hung.rank,
-        detail=f"hung {_where(request.case, hung.progress)}: {who}"
-        + _remedy(request.case, hung.progress),
-        output="" if others else _output(hung),
-        stacks=_stacks(ranks, states),
-        collectives=flight_records(_responsive(ranks, states), request.records),
-    )
+    detail = f"hung {_where(case, hung.progress)}: {who}{_remedy(case, hung.progress)}"
+    return behind, detail
 
 
 def _behind(
