@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from ddp_perf.launch.engine import Engine
-from ddp_perf.launch.engines.hosts import Hosts
-from ddp_perf.launch.engines.machine import ThisMachine, UserCommand
+import msgspec
+
 from tests.faults.matrix import Tried
-from tests.faults.ranks import FAULTS, MOMENTS, place, play, small_group_obstacle
+from tests.faults.rank_places import SETTINGS
+from tests.faults.ranks import FAULTS, Place, RankFault, place, play, small_group_obstacle
+
+_MARGIN_S = 15.0  # beyond the deadline, to look at the ranks of a busy machine and to end them
 
 
 def trials(*, trials: int, seed: int) -> Iterator[Tried]:
@@ -24,29 +23,23 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
     if no_group is not None:
         print(f"  not tried: a rank takes too much memory: {no_group}")
     with _own_temporary():
-        for name, engine, ranks in _places():
-            with place(name, engine, ranks=ranks) as here:
+        for setting in SETTINGS:
+            if (why := setting.obstacle()) is not None:
+                print(f"  not tried: {setting.name}: {why}")
+                continue
+            with place(setting) as here:
                 for fault in faults:
-                    for moment in MOMENTS:
-                        yield play(fault, moment, here)
+                    if fault.runs_in_scripts or not setting.runs_script:
+                        for moment in fault.moments:
+                            yield _in_time(fault, moment, here)
 
 
-def _places() -> Iterator[tuple[str, Engine, int]]:
-    yield "on this machine", ThisMachine(), 2
-    yield "on this machine", ThisMachine(), 4
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    yield (
-        "in a command",
-        UserCommand("sh -c 'exec {command}'", environ={**os.environ, "PATH": path}),
-        2,
-    )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    yield (
-        "on two hosts",
-        Hosts(["first", "second"], node_shell="env NODE={node} sh -c", endpoint=endpoint),
-        2,
-    )
+def _in_time(fault: RankFault, moment: str, here: Place) -> Tried:
+    """Play a fault, which has not survived if it was noticed long after its deadline."""
+    tried = play(fault, moment, here)
+    assert tried.noticed_s is not None
+    late = tried.noticed_s > fault.deadline_s(moment) + _MARGIN_S
+    return msgspec.structs.replace(tried, survived=tried.survived and not late)
 
 
 @contextlib.contextmanager
