@@ -11,27 +11,29 @@ import msgspec
 
 from tests.faults.matrix import Tried
 from tests.faults.rank_places import SETTINGS
-from tests.faults.ranks import FAULTS, Place, RankFault, place, play, small_group_obstacle
+from tests.faults.ranks import FAULTS, Place, RankFault, obstacle_to, place, play
 
 _MARGIN_S = 15.0  # beyond the deadline, to look at the ranks of a busy machine and to end them
 
 
 def trials(*, trials: int, seed: int) -> Iterator[Tried]:
     """Yield a trial of each fault, at each moment, in each place: none of them is random."""
-    no_group = small_group_obstacle()
-    faults = [one for one in FAULTS if one.name != "out-of-memory" or no_group is None]
-    if no_group is not None:
-        print(f"  not tried: a rank takes too much memory: {no_group}")
+    faults = [fault for fault in FAULTS if not _is_refused(fault.words, obstacle_to(fault))]
     with _own_temporary():
         for setting in SETTINGS:
-            if (why := setting.obstacle()) is not None:
-                print(f"  not tried: {setting.name}: {why}")
+            if _is_refused(setting.name, setting.obstacle()):
                 continue
             with place(setting) as here:
                 for fault in faults:
                     if fault.runs_in_scripts or not setting.runs_script:
                         for moment in fault.moments:
                             yield _in_time(fault, moment, here)
+
+
+def _is_refused(what: str, why: str | None) -> bool:
+    if why is not None:
+        print(f"  not tried: {what}: {why}", flush=True)
+    return why is not None
 
 
 def _in_time(fault: RankFault, moment: str, here: Place) -> Tried:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -266,8 +267,17 @@ def _seen(outcome: LaunchFailure | LaunchResult) -> str:
     return next(iter(reasons), "every fact is there")
 
 
-def small_group_obstacle() -> str | None:
-    """Return why no group with little memory can be made here; None: it can be."""
+def obstacle_to(fault: RankFault) -> str | None:
+    """Return why a fault cannot be played here; None: it can be."""
+    if fault.name == "out-of-memory":
+        return _small_group_obstacle()
+    if fault.name == "out-of-space":
+        refused = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+        return "a process may not mount a /dev/shm of its own" if refused.returncode else None
+    return None
+
+
+def _small_group_obstacle() -> str | None:
     try:
         SMALL_GROUP.mkdir()
     except OSError as error:

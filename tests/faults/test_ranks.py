@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchResult
 from tests.faults.rank_places import SETTINGS
-from tests.faults.ranks import FAULTS, place, play, small_group_obstacle
+from tests.faults.ranks import FAULTS, obstacle_to, place, play
 
 _FAULTS = {fault.name: fault for fault in FAULTS}
 _SETTINGS = {one.name: one for one in SETTINGS if one.ranks == 2}
@@ -46,7 +46,7 @@ def elsewhere(request, temporary):
 
 @pytest.mark.parametrize(("name", "moment"), _HERE)
 def test_a_fault_of_a_rank_is_named_and_leaves_nothing(here, name, moment):
-    if name == "out-of-memory" and (reason := small_group_obstacle()) is not None:
+    if (reason := obstacle_to(_FAULTS[name])) is not None:
         pytest.skip(reason)
 
     tried = play(_FAULTS[name], moment, here)
