@@ -83,7 +83,12 @@ FAULTS = (
             ("out-of-space", "/dev/shm is full", "exception", "No space left on device"),
             ("flood", "a rank prints 1 GB", "exception", _BROKEN),
             ("daemon", "a rank leaves a daemon", "exception", _BROKEN),
-            ("other-shape", "a tensor of another shape in a collective", "signal", "by SIGABRT"),
+            (
+                "other-shape",
+                "a tensor of another shape in a collective",
+                "signal",
+                "op.preamble.length",
+            ),
         )
     ),
     RankFault(

@@ -91,6 +91,7 @@ _PHASES = {
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 _OUTPUT_BYTES = 2**16
+_WHAT, _LONGEST_WHAT = "what():", 1000  # of std::terminate; characters of it
 
 
 def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
@@ -227,8 +228,20 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory? see the kernel's log)" if name == "SIGKILL" else ""
+        if name == "SIGABRT":
+            hint = _uncaught(rank)
         return "signal", f"killed by {name}{hint}"
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
+
+
+def _uncaught(rank: RankProcess) -> str:
+    """Return what C++ printed of an exception that nobody caught, as of a thread of gloo or NCCL.
+
+    It is empty if there is none.
+    """
+    lines = (line.strip() for line in _output(rank).splitlines())
+    said = [line.removeprefix(_WHAT).strip() for line in lines if line.startswith(_WHAT)]
+    return f": {said[-1][:_LONGEST_WHAT]}" if said else ""
 
 
 def how_it_ended(rank: RankProcess) -> str:

@@ -105,6 +105,20 @@ def test_the_failure_contains_the_last_lines_of_output(blamed, tmp_path):
     assert blamed({"exit_code": 1}).output.splitlines() == lines[-20:]
 
 
+def test_an_aborted_rank_is_named_with_the_exception_that_nobody_caught(blamed, tmp_path):
+    printed = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    printed += "  what():  op.preamble.length <= op.nbytes. 340 vs 8\n"
+    RankFiles(directory=tmp_path, rank=0).output.write_text(printed)
+
+    failure = blamed({"exit_code": -signal.SIGABRT})
+
+    assert failure.detail == "killed by SIGABRT: op.preamble.length <= op.nbytes. 340 vs 8"
+
+
+def test_an_aborted_rank_that_printed_no_cause_is_named_with_its_signal(blamed):
+    assert blamed({"exit_code": -signal.SIGABRT}).detail == "killed by SIGABRT"
+
+
 def disagreement(tier, *ranks, shared_gpu=False):
     """Return the result of check_agreement for ranks given as (digest, device id)."""
     results = [
