@@ -12,11 +12,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from ddp_perf.launch.engine import Engine
 from ddp_perf.launch.engines.hosts import Hosts
 from ddp_perf.launch.engines.machine import ThisMachine, UserCommand
 from ddp_perf.launch.engines.slurm import SlurmEngine
+from tests.clusters import TEMPLATE, EngineOnThisMachine, PlayedCluster
 from tests.slurm_cluster import slurm_cluster, slurm_obstacle
 from tests.system.two_hosts import obstacle, two_hosts
 
@@ -52,6 +54,13 @@ def slurm() -> Iterator[Engine]:
         yield SlurmEngine(nodes=2, gpus_per_node=0, on_wait=print)
 
 
+@contextlib.contextmanager
+def pods() -> Iterator[Engine]:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        PlayedCluster(Path(directory), patch)
+        yield EngineOnThisMachine(TEMPLATE, nodes=2, on_warn=print)
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """A transport, and the ranks that it starts."""
 
@@ -70,4 +79,5 @@ SETTINGS = (
     Setting(name="on two hosts", engine=shells),
     Setting(name="on two hosts with a network", engine=namespaces, obstacle=obstacle),
     Setting(name="with Slurm", engine=slurm, obstacle=slurm_obstacle),
+    Setting(name="in played pods", engine=pods),
 )
