@@ -1,7 +1,8 @@
-"""What a fault left over: processes, sockets, and files, of this process's family."""
+"""What a fault left over: processes, sockets, and files, of what this process began."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ _LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 def present() -> frozenset[str]:
     """Name what is there now; what is there after a fault, and was not before, is left over."""
     temporary = Path(tempfile.gettempdir())
-    return frozenset((*_family(os.getpid()), *_shared(), *_files(temporary)))
+    processes = {*_descendants(os.getpid()), *_started_with(f"TMPDIR={temporary}")}
+    owned = [found for pid in processes for found in (f"process {pid}", *_listening(pid))]
+    return frozenset((*owned, *_shared(), *_files(temporary)))
 
 
 def leaked(before: frozenset[str]) -> tuple[str, ...]:
@@ -24,12 +27,18 @@ def leaked(before: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted((present() - before) & present()))
 
 
-def _family(pid: int) -> Iterator[str]:
-    """Name the descendants of a process, and the sockets on which they listen."""
+def _descendants(pid: int) -> Iterator[int]:
     for child in children_of(pid):
-        yield f"process {child}"
-        yield from _listening(child)
-        yield from _family(child)
+        yield child
+        yield from _descendants(child)
+
+
+def _started_with(variable: str) -> Iterator[int]:
+    """Yield the processes with this variable: those of a job are no descendants of who began it."""
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if variable.encode() in environ.read_bytes().split(b"\0"):
+                yield int(environ.parent.name)
 
 
 def _listening(pid: int) -> Iterator[str]:
