@@ -7,7 +7,7 @@ import itertools
 
 import torch
 import torch.distributed as dist
-from faulty import strike
+from faulty import strike  # type: ignore[import-not-found]  # of the same directory
 from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser()
