@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tests.faults.matrix import Tried
-from tests.faults.rank_places import SETTINGS
+from tests.faults.rank_places import SETTINGS, Setting
 from tests.faults.ranks import FAULTS, Place, RankFault, obstacle_to, place, play
 
 _MARGIN_S = 15.0  # beyond the deadline, to look at the ranks of a busy machine and to end them
@@ -25,9 +25,14 @@ def trials(*, trials: int, seed: int) -> Iterator[Tried]:
                 continue
             with place(setting) as here:
                 for fault in faults:
-                    if fault.runs_in_scripts or not setting.runs_script:
+                    if _can_play(fault, setting):
                         for moment in fault.moments:
                             yield _in_time(fault, moment, here)
+
+
+def _can_play(fault: RankFault, setting: Setting) -> bool:
+    has_group = setting.has_groups or fault.name != "out-of-memory"
+    return has_group and (fault.runs_in_scripts or not setting.runs_script)
 
 
 def _is_refused(what: str, why: str | None) -> bool:

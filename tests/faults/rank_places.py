@@ -68,6 +68,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     engine: Callable[[], AbstractContextManager[Engine]]
     ranks: int = 2
     runs_script: bool = False
+    has_groups: bool = True  # False: its ranks do not see the memory groups of this machine
     obstacle: Callable[[], str | None] = lambda: None
 
 
@@ -77,7 +78,9 @@ SETTINGS = (
     Setting(name="in a script", engine=this_machine, runs_script=True),
     Setting(name="in a command", engine=command),
     Setting(name="on two hosts", engine=shells),
-    Setting(name="on two hosts with a network", engine=namespaces, obstacle=obstacle),
+    Setting(
+        name="on two hosts with a network", engine=namespaces, has_groups=False, obstacle=obstacle
+    ),
     Setting(name="with Slurm", engine=slurm, obstacle=slurm_obstacle),
     Setting(name="in played pods", engine=pods),
 )
