@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
+
+from ddp_perf.launch.engines.kubernetes import KubernetesEngine
 
 _KUBECTL = Path(__file__).with_name("fake_kubectl.py")
 TEMPLATE = {
     "kind": "PodTemplate",
     "template": {"spec": {"containers": [{"name": "rank", "image": "registry.example/train:1"}]}},
 }
+
+
+class EngineOnThisMachine(KubernetesEngine):
+    """The names of pods lead nowhere on this machine."""
+
+    def endpoint(self, node: str) -> str:
+        assert super().endpoint(node).endswith(":29400")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 class PlayedCluster:

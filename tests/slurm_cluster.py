@@ -170,14 +170,20 @@ class SlurmCluster:
         )
 
 
+def slurm_obstacle() -> str | None:
+    """Return why this machine cannot run a cluster; None: it can."""
+    if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
+        return f"needs Slurm (Debian: slurm-wlm, munge): {', '.join(missing)} not on PATH"
+    if os.geteuid() != 0:
+        return "needs root: slurmd starts the processes of any user"
+    return None
+
+
 @contextlib.contextmanager
 def slurm_cluster(directory: Path) -> Iterator[SlurmCluster]:
     """Yield a running cluster; skip the test where this machine cannot run one."""
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"needs Slurm (Debian: slurm-wlm, munge): {', '.join(missing)} not on PATH")
-    if os.geteuid() != 0:
-        pytest.skip("needs root: slurmd starts the processes of any user")
+    if (reason := slurm_obstacle()) is not None:
+        pytest.skip(reason)
     cluster = SlurmCluster(directory)
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:

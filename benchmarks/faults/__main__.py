@@ -69,7 +69,7 @@ def _commit() -> str:
 
 
 def _line(row: Row) -> str:
-    slowest = "" if row.slowest_s is None else f", slowest detection {row.slowest_s:.1f} s"
+    slowest = "" if row.slowest_s is None else f", noticed within {row.slowest_s:.1f} s"
     return (
         f"{row.fault}: tried {row.tried}, survived {row.survived}, lost {row.lost},"
         f" leaked {row.leaked}{slowest}"

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from ddp_perf.launch.engine import Engine
-from ddp_perf.launch.engines.hosts import Hosts
-from ddp_perf.launch.engines.machine import ThisMachine, UserCommand
+import msgspec
+
 from tests.faults.matrix import Tried
-from tests.faults.ranks import FAULTS, MOMENTS, place, play, small_group_obstacle
+from tests.faults.rank_places import SETTINGS, Setting
+from tests.faults.ranks import FAULTS, Place, RankFault, obstacle_to, place, play
+
+_MARGIN_S = 15.0  # beyond the deadline, to look at the ranks of a busy machine and to end them
 
 
 def trials(*, trials: int, seed: int) -> Iterator[Tried]:
     """Yield a trial of each fault, at each moment, in each place: none of them is random."""
-    no_group = small_group_obstacle()
-    faults = [one for one in FAULTS if one.name != "out-of-memory" or no_group is None]
-    if no_group is not None:
-        print(f"  not tried: a rank takes too much memory: {no_group}")
+    faults = [fault for fault in FAULTS if not _is_refused(fault.words, obstacle_to(fault))]
     with _own_temporary():
-        for name, engine, ranks in _places():
-            with place(name, engine, ranks=ranks) as here:
+        for setting in SETTINGS:
+            if _is_refused(setting.name, setting.obstacle()):
+                continue
+            with place(setting) as here:
                 for fault in faults:
-                    for moment in MOMENTS:
-                        yield play(fault, moment, here)
+                    if _can_play(fault, setting):
+                        for moment in fault.moments:
+                            yield _in_time(fault, moment, here)
 
 
-def _places() -> Iterator[tuple[str, Engine, int]]:
-    yield "on this machine", ThisMachine(), 2
-    yield "on this machine", ThisMachine(), 4
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    yield (
-        "in a command",
-        UserCommand("sh -c 'exec {command}'", environ={**os.environ, "PATH": path}),
-        2,
-    )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    yield (
-        "on two hosts",
-        Hosts(["first", "second"], node_shell="env NODE={node} sh -c", endpoint=endpoint),
-        2,
-    )
+def _can_play(fault: RankFault, setting: Setting) -> bool:
+    has_group = setting.has_groups or fault.name != "out-of-memory"
+    return has_group and (fault.runs_in_scripts or not setting.runs_script)
+
+
+def _is_refused(what: str, why: str | None) -> bool:
+    if why is not None:
+        print(f"  not tried: {what}: {why}", flush=True)
+    return why is not None
+
+
+def _in_time(fault: RankFault, moment: str, here: Place) -> Tried:
+    """Play a fault, which has not survived if it was noticed long after its deadline."""
+    tried = play(fault, moment, here)
+    assert tried.noticed_s is not None
+    late = tried.noticed_s > fault.deadline_s(moment) + _MARGIN_S
+    return msgspec.structs.replace(tried, survived=tried.survived and not late)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def fault_rows() -> Iterator[str]:
 def _summary(part: Part) -> str:
     rows = part.rows
     slowest = max((row.slowest_s for row in rows if row.slowest_s is not None), default=None)
-    noticed = "" if slowest is None else f", the slowest noticed after {slowest:.1f} s"
+    noticed = "" if slowest is None else f", noticed within {slowest:.1f} s"
     return (
         f"{part.date}, {part.commit}: tried {sum(row.tried for row in rows):,}, survived"
         f" {sum(row.survived for row in rows):,}, lost {sum(row.lost for row in rows)}, left over"

@@ -208,6 +208,8 @@ class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
 Fact = Literal["control", "profile", "digest", "losses", "ddp_logging", "structure", "probe"]
 FACTS: tuple[Fact, ...] = get_args(Fact)
 PEER_LEFT = "another rank left the examination"
+PEER_HUNG = "another rank hung in the examination"
+_SYMPTOMS = PEER_LEFT, PEER_HUNG
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -404,10 +406,10 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     def why_missing(self, fact: Fact) -> str | None:
         """Return why a rank lacks the fact, with its number, or None if none should have it.
 
-        A rank that lost the others comes after the one that they lost.
+        A rank that lost another, or waited for it, comes after that one.
         """
         reasons = [
-            (why == PEER_LEFT, rank.placement.rank, why)
+            (why in _SYMPTOMS, rank.placement.rank, why)
             for rank in self.ranks
             if (why := rank.missing.get(fact)) is not None
         ]

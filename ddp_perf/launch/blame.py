@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, RankResult
+from ddp_perf.core.launch import FACTS, PEER_HUNG, LaunchFailure, LaunchRequest, RankResult
 from ddp_perf.launch.protocol import Answer
 from ddp_perf.launch.supervisor.postmortem import check_agreement
 
@@ -31,8 +31,7 @@ def combine(
     """Return the results of all ranks, by rank, or the failure of the launch with its node."""
     if any(end.answer is None or end.failure is not None for end in ends):
         return _named(*_cause(request, ends), ends)
-    results = [result for end in ends if end.answer for result in end.answer.results]
-    results.sort(key=lambda result: result.placement.rank)
+    results = sorted(_results(ends), key=lambda result: result.placement.rank)
     ranks = [result.placement.rank for result in results]
     if ranks != list(range(request.case.world_size)):
         detail = f"there are results of the ranks {ranks}, of {request.case.world_size} ranks"
@@ -42,6 +41,25 @@ def combine(
         return tuple(results)
     culprits = [end for end in ends if disagreement.rank in _ranks(end)]
     return _named(disagreement, culprits[0] if culprits else None, ends)
+
+
+def _results(ends: Sequence[NodeEnd]) -> Iterator[RankResult]:
+    """Yield the results of all nodes.
+
+    If they hung after the timed steps, only ranks of the node furthest behind say that they did.
+    """
+    answers = [end.answer for end in ends if end.answer is not None]
+    least = min((answer.place for answer in answers if answer.place is not None), default=None)
+    for answer in answers:
+        for result in answer.results:
+            if answer.place != least and answer.place is not None and _lacks_all(result):
+                yield msgspec.structs.replace(result, missing=dict.fromkeys(FACTS, PEER_HUNG))
+            else:
+                yield result
+
+
+def _lacks_all(result: RankResult) -> bool:
+    return set(FACTS) <= result.missing.keys()
 
 
 def _cause(request: LaunchRequest, ends: Sequence[NodeEnd]) -> tuple[LaunchFailure, NodeEnd | None]:

@@ -102,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     failure: LaunchFailure | None = None
     is_symptom: bool = False  # of the failure: another node failed first
     was_ended: bool = False  # by the driver: the failure is only that
-    place: tuple[int, int] | None = None  # if it hung: the least progress of its ranks
+    place: tuple[int, int] | None = None  # if ranks hung: their least progress
     unreachable: str | None = None  # the endpoint, if the node does not reach it
     output: dict[RankFileName, bytes] = {}  # what the ranks printed, by file name
     records: dict[RankFileName, bytes] = {}  # flight records, by file name

@@ -196,7 +196,7 @@ def destination(path: Path) -> Path:
     The names are those of `replace_file`.
     """
     name, _, random = path.name.rpartition(".")
-    is_written = name.startswith(".") and len(random) == len(_RANDOM)
+    is_written = name.startswith(".") and len(random) == _RANDOM
     return path.with_name(name[1:]) if is_written and len(name) > 1 else path
 
 

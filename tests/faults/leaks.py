@@ -1,7 +1,8 @@
-"""What a fault left over: processes, sockets, and files, of this process's family."""
+"""What a fault left over: processes, sockets, and files, of what this process began."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,12 @@ _LISTENS = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
 def present() -> frozenset[str]:
     """Name what is there now; what is there after a fault, and was not before, is left over."""
     temporary = Path(tempfile.gettempdir())
-    return frozenset((*_family(os.getpid()), *_shared(), *_files(temporary)))
+    processes = {*_descendants(os.getpid()), *_started_with(f"TMPDIR={temporary}")}
+    sockets = (
+        f"socket {address} of process {pid}" for pid in processes for address in listening(pid)
+    )
+    running = (f"process {pid}" for pid in processes)
+    return frozenset((*running, *sockets, *_shared(), *_files(temporary)))
 
 
 def leaked(before: frozenset[str]) -> tuple[str, ...]:
@@ -25,13 +31,18 @@ def leaked(before: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted((present() - before) & present()))
 
 
-def _family(pid: int) -> Iterator[str]:
-    """Name the descendants of a process, and the sockets on which they listen."""
+def _descendants(pid: int) -> Iterator[int]:
     for child in children_of(pid):
-        yield f"process {child}"
-        for address in listening(child):
-            yield f"socket {address} of process {child}"
-        yield from _family(child)
+        yield child
+        yield from _descendants(child)
+
+
+def _started_with(variable: str) -> Iterator[int]:
+    """Yield the processes with this variable: those of a job are no descendants of who began it."""
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if variable.encode() in environ.read_bytes().split(b"\0"):
+                yield int(environ.parent.name)
 
 
 def listening(pid: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable

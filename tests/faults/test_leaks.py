@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,3 +38,25 @@ def test_processes_sockets_and_files_are_found(tmp_path, monkeypatch):
         assert listener.startswith("socket 0100007F:")
         child.stdin.close()
         child.stdout.close()
+
+
+def test_a_process_of_a_job_is_found_by_its_temporary_directory(tmp_path, monkeypatch):
+    """Its parent has ended, so it is no descendant of this process."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    before = present()
+    reading, writing = os.pipe()
+    try:
+        begun = subprocess.run(
+            ["sh", "-c", "exec 3<&0; setsid cat <&3 >/dev/null & echo $!"],
+            env=environ,
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        found = leaked(before)
+    finally:
+        os.close(writing)  # it ends
+        os.close(reading)
+
+    assert f"process {int(begun.stdout)}" in found

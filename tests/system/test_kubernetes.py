@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -15,10 +14,9 @@ import pytest
 import yaml
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.engines.kubernetes import KubernetesEngine
 from ddp_perf.launch.server_launcher import ServerLauncher
 from tests.builders import make_case
-from tests.clusters import TEMPLATE, PlayedCluster
+from tests.clusters import TEMPLATE, EngineOnThisMachine, PlayedCluster
 from tests.projects import TINY, make_project
 
 CLUSTER = "launcher: kubernetes\npod_template: pod.yaml\n"
@@ -32,16 +30,6 @@ ServerLauncher(KubernetesEngine(TEMPLATE, nodes=2, on_warn=print)).runtime()
 print("ready", flush=True)
 time.sleep(60)
 """
-
-
-class EngineOnThisMachine(KubernetesEngine):
-    """The names of pods lead nowhere on this machine."""
-
-    def endpoint(self, node):
-        assert super().endpoint(node).endswith(":29400")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 @pytest.fixture

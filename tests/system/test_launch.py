@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
+from ddp_perf.core.launch import Collective, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.engines.machine import ThisMachine
 from ddp_perf.launch.server_launcher import ServerLauncher
@@ -109,24 +109,6 @@ def test_one_rank_without_ddp_has_no_collectives(launcher, request_of):
     assert outcome.ranks[0].ddp_logging == {}
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind", "says"),
-    [
-        ("raise", "exception", "ValueError: the data are broken"),
-        ("exit", "exit", "exited with code 3"),
-        ("os-exit", "exit", "exited with code 3"),
-        ("kill", "signal", "killed by SIGKILL"),
-    ],
-)
-def test_a_rank_that_fails_is_named_with_its_cause(launcher, request_of, fault, kind, says):
-    patient = {"start_deadline_s": 600, "step_deadline_s": 600}  # no deadline ends it
-    outcome = launcher.launch(request_of("faulty:build", {"fault": fault}, **patient))
-    assert isinstance(outcome, LaunchFailure)
-    assert (outcome.rank, outcome.kind) == (1, kind)
-    assert says in outcome.detail
-    assert f"about to {fault}" in outcome.output
-
-
 @pytest.mark.parametrize("fault_rank", [0, 1])
 def test_the_first_failure_is_reported_and_not_its_symptom(launcher, request_of, fault_rank):
     model = {"fault": "raise", "fault_rank": fault_rank}
@@ -181,16 +163,13 @@ def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, sta
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("raise", "rank 1: ValueError: the data are broken"),
         ("exit", "rank 1: SystemExit: 3"),
         ("os-exit", "rank 1: it exited with code 3"),
-        ("kill", "rank 1: it was killed by SIGKILL"),
-        ("hang", "rank 0: the examination hung"),  # as the other one
     ],
 )
 def test_a_rank_that_fails_while_it_is_examined_costs_no_times(launcher, request_of, fault, why):
     """At most 52 steps are timed, and the probe has at least two runs of 60."""
-    patient = {"start_deadline_s": 600, "step_deadline_s": 2 if fault == "hang" else 600}
+    patient = {"start_deadline_s": 600, "step_deadline_s": 600}  # no deadline ends it
     request = request_of("faulty:build", {"fault": fault, "at_step": 80}, **patient)
 
     outcome = launcher.launch(msgspec.structs.replace(request, probe_steps=60))
@@ -256,12 +235,6 @@ def test_a_rank_that_never_reaches_its_first_step_is_a_hang(launcher, request_of
     assert "step 1 of" in outcome.detail
 
 
-def test_ranks_that_disagree_are_a_failure(launcher, request_of):
-    outcome = launcher.launch(request_of("faulty:build", {"fault": "tamper"}))
-    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # unknown which of two is wrong
-    assert "parameters differ" in outcome.detail
-
-
 def test_the_one_of_three_ranks_that_differs_is_named(launcher, request_of):
     model = {"fault": "tamper", "fault_rank": 2}
     outcome = launcher.launch(request_of("faulty:build", model, world_sizes=[3]))
@@ -285,16 +258,6 @@ def test_a_dead_forkserver_is_reported_and_replaced(request_of):
         assert isinstance(after, LaunchResult)
     finally:
         launcher.close()
-
-
-def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_of):
-    launcher.runtime(make_case())
-    before = set(_children(os.getpid()))
-    for fault in ("raise", "kill", "os-exit"):
-        launcher.launch(request_of("faulty:build", {"fault": fault}))
-    assert set(_children(os.getpid())) == before
-    after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
-    assert isinstance(after, LaunchResult)
 
 
 @pytest.mark.slow

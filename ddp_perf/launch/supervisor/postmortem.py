@@ -91,6 +91,7 @@ _PHASES = {
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 _OUTPUT_BYTES = 2**16
+_WHAT, _LONGEST_WHAT = "what():", 1000  # of std::terminate; characters of it
 
 
 def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
@@ -116,7 +117,32 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
     equally far behind.
     """
     states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
-    behind = _behind(request.case.tier, [rank for rank in ranks if rank.running], states)
+    behind, detail = _hang(request.case, ranks, states)
+    hung, *others = behind
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="hang",
+        rank=None if others else hung.rank,
+        detail=detail,
+        output="" if others else _output(hung),
+        stacks=_stacks(ranks, states),
+        collectives=flight_records(_responsive(ranks, states), request.records),
+    )
+
+
+def hung_examination(
+    request: LaunchRequest, ranks: Sequence[RankProcess]
+) -> tuple[list[RankProcess], str]:
+    """Return the ranks that the others wait for after the timed steps, and what they do."""
+    states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
+    return _hang(request.case, ranks, states)
+
+
+def _hang(
+    case: Case, ranks: Sequence[RankProcess], states: dict[int, str | None]
+) -> tuple[list[RankProcess], str]:
+    behind = _behind(case.tier, [rank for rank in ranks if rank.running], states)
     hung, *others = behind
     if not others:
         who = f"the process is {describe_state(states[hung.rank])}"
@@ -125,17 +151,8 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
     else:
         names = ", ".join(str(rank.rank) for rank in behind)
         who = f"ranks {names} stopped there, the others later"
-    return LaunchFailure(
-        case_id=request.case.id,
-        round=request.round,
-        kind="hang",
-        rank=None if others else hung.rank,
-        detail=f"hung {_where(request.case, hung.progress)}: {who}"
-        + _remedy(request.case, hung.progress),
-        output="" if others else _output(hung),
-        stacks=_stacks(ranks, states),
-        collectives=flight_records(_responsive(ranks, states), request.records),
-    )
+    detail = f"hung {_where(case, hung.progress)}: {who}{_remedy(case, hung.progress)}"
+    return behind, detail
 
 
 def _behind(
@@ -211,8 +228,20 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory? see the kernel's log)" if name == "SIGKILL" else ""
+        if name == "SIGABRT":
+            hint = _uncaught(rank)
         return "signal", f"killed by {name}{hint}"
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
+
+
+def _uncaught(rank: RankProcess) -> str:
+    """Return what C++ printed of an exception that nobody caught, as of a thread of gloo or NCCL.
+
+    It is empty if there is none.
+    """
+    lines = (line.strip() for line in _output(rank).splitlines())
+    said = [line.removeprefix(_WHAT).strip() for line in lines if line.startswith(_WHAT)]
+    return f": {said[-1][:_LONGEST_WHAT]}" if said else ""
 
 
 def how_it_ended(rank: RankProcess) -> str:

@@ -56,6 +56,7 @@ class RankProcess:
         self.files = files
         self.report: Report | None = None
         self.lost_facts: str | None = None  # why it ends, or is ended, before its report
+        self.hangs = False  # after the timed steps: other ranks may wait for it
         self.ended_at: float | None = None
         # None although ``running`` is False: the kernel has not removed the process.
         self.exit_code: int | None = None

@@ -111,9 +111,11 @@ class _NodeRanks:
             failure = watch_ranks(request, self._ranks, heartbeats, driver)
             if failure is not None:
                 return self._failed(failure)
+            place = self._hung_place()
         printed = [] if request.output is None else [rank.files.output for rank in self._ranks]
         return Answer(
             results=tuple(rank.result for rank in self._ranks),
+            place=place,
             output=beginnings(printed),
             profiles=contents(self._profiles),
         )
@@ -144,14 +146,23 @@ class _NodeRanks:
         if hangs or is_symptom:
             unreachable = self._meeting.unreachable()
         if hangs:
-            place = min(place_of(self._request.case.tier, rank) for rank in self._ranks)
-            # Ranks of other nodes would lose their peers, and hide which of them hangs: they are
-            # left as they are until those nodes have noticed the same hang.
-            with contextlib.suppress(EndedError):
-                self._driver.check(_OTHERS_S)
+            place = self._least_place(self._ranks)
         return msgspec.structs.replace(
             answer, is_symptom=is_symptom, place=place, unreachable=unreachable
         )
+
+    def _hung_place(self) -> tuple[int, int] | None:
+        """Return the place of the ranks that hang after the timed steps; None: no rank does."""
+        hung = [rank for rank in self._ranks if rank.hangs]
+        return None if self._meeting is None or not hung else self._least_place(hung)
+
+    def _least_place(self, ranks: Sequence[RankProcess]) -> tuple[int, int]:
+        place = min(place_of(self._request.case.tier, rank) for rank in ranks)
+        # Ranks of other nodes would lose their peers, and hide which of them hangs: they are left
+        # as they are until those nodes have noticed the same hang.
+        with contextlib.suppress(EndedError):
+            self._driver.check(_OTHERS_S)
+        return place
 
 
 def run_count(request: CountRequest, directory: Path, driver: Driver) -> Answer:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
 from ddp_perf.core.case import Tier
-from ddp_perf.core.launch import PEER_LEFT, LaunchFailure, LaunchRequest
+from ddp_perf.core.launch import PEER_HUNG, PEER_LEFT, LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.driver import Driver
 from ddp_perf.launch.supervisor.output import cut_output
 from ddp_perf.launch.supervisor.postmortem import (
     describe_failure,
     describe_hang,
     how_it_ended,
+    hung_examination,
 )
 from ddp_perf.launch.supervisor.rank import REAPED_S, RankProcess
 from ddp_perf.system.host.processes import children_of
@@ -63,13 +64,15 @@ def watch_ranks(
             _give_up(running, PEER_LEFT)
             break
         if any(rank.overdue(schedule, now) for rank in running):
-            if is_timed:
-                # Ranks of another node may leave it, which nobody sees here.
-                or_left = ", or a rank of another node left it" if request.case.nodes > 1 else ""
-                _give_up(running, f"the examination hung{or_left}")
-                break
             driver.beat()
-            return describe_hang(request, ranks)
+            if not is_timed:
+                return describe_hang(request, ranks)
+            behind, why = hung_examination(request, ranks)
+            _give_up(running, PEER_HUNG)
+            _give_up(behind, why)
+            for rank in behind:
+                rank.hangs = True
+            break
     for rank in ranks:
         if rank.report is None and rank.lost_facts is None:
             rank.lost_facts = how_it_ended(rank)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.workloads import mlp
 
+_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 1 << 14, 1 << 18  # of the kernel
 SMALL_GROUP = "/sys/fs/cgroup/memory/ddp-perf-faulty"  # which the test makes
 
 
-def build(context, *, fault, at_step=8, fault_rank=1):
+def build(context, *, fault, at_step=8, fault_rank=1, noted=None):
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
     step = 0
 
@@ -30,12 +32,22 @@ def build(context, *, fault, at_step=8, fault_rank=1):
         step += 1
         if step == at_step and context.rank == fault_rank:
             print(f"about to {fault}", flush=True)
-            _FAULTS[fault](module)
+            strike(fault, module, noted)
         return workload.loss(module, batch)
 
+    if fault == "wide-model" and context.rank == fault_rank:
+        strike(fault, workload.model, noted)
+        workload = replace(workload, model=torch.nn.Linear(16, 5))
     if fault == "out-of-memory-uncompiled":
         workload = replace(workload, model=_OnlyCompiled(workload.model))
     return replace(workload, loss=loss)
+
+
+def strike(fault, module, noted):
+    """Do it, and before that write the time into the file ``noted``, if it is given."""
+    if noted is not None:
+        Path(noted).write_text(str(time.monotonic()), encoding="utf-8")
+    _FAULTS[fault](module)
 
 
 def without_ddp_logging(context):
@@ -80,12 +92,28 @@ def _out_of_descriptors(module):
 
 
 def _out_of_space(module):
-    """Write more than fits: as on a full /dev/shm, but of this process alone."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
-    with open("/dev/shm/faulty", "wb") as file:
-        os.unlink(file.name)
-        file.write(bytes(2**21))
+    """Share more than fits into a small /dev/shm, which is there for this process alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = _MS_REC | _MS_PRIVATE
+    for mounted in (
+        libc.unshare(_CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, private, None),
+        libc.mount(b"none", b"/dev/shm", b"tmpfs", 0, b"size=64k"),
+    ):
+        if mounted != 0:
+            raise OSError(ctypes.get_errno(), "no /dev/shm of this process's own")
+    torch.zeros(2**22).share_memory_()
+    raise AssertionError("the small /dev/shm is large")
+
+
+def _not_a_number(module):
+    with torch.no_grad():
+        next(module.parameters()).fill_(float("nan"))
+
+
+def _return_much(module):
+    """Let the facts of this rank have 100 MB."""
+    module._get_ddp_logging_data = lambda: {"note": "x" * 10**8}
 
 
 def _out_of_memory(module):
@@ -131,6 +159,10 @@ _FAULTS = {
     "hang": lambda module: threading.Event().wait(),
     "skip-collective": lambda module: dist.barrier(),
     "tamper": _tamper,
+    "wide-model": lambda module: None,
+    "other-shape": lambda module: dist.all_reduce(torch.ones(7)),
+    "nan": _not_a_number,
+    "large-result": _return_much,
     "exit-0": lambda module: os._exit(0),
     "segfault": lambda module: os.kill(os.getpid(), signal.SIGSEGV),
     "loop": _loop,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.launch import FACTS, PEER_HUNG, LaunchRequest
 from ddp_perf.launch.blame import NodeEnd, combine
 from ddp_perf.launch.protocol import Answer
 from tests.builders import make_case, make_failure, make_placement, make_rank_result
@@ -11,9 +11,9 @@ TWO_NODES = LaunchRequest(case=make_case(world_size=2, nodes=2), round=0)
 LINK = "a:29400"
 
 
-def measured(node, rank, **fields):
+def measured(node, rank, *, place=None, **fields):
     result = make_rank_result(placement=make_placement(rank), **fields)
-    return NodeEnd(node=node, answer=Answer(results=(result,)))
+    return NodeEnd(node=node, answer=Answer(results=(result,), place=place))
 
 
 def failed(node, detail="ValueError: no", *, kind="exception", rank=1, **fields):
@@ -99,6 +99,28 @@ def test_the_node_whose_rank_is_furthest_behind_is_named():
     failure = combine(TWO_NODES, [hung("a", 0, (8, 0)), hung("b", 1, (7, 0))])
 
     assert (failure.node, failure.rank) == ("b", 1)
+
+
+def test_after_the_timed_steps_the_rank_that_is_furthest_behind_is_named():
+    why = "hung after the timed steps: sleeping"
+    ends = [
+        measured("a", 0, place=(8, 0), missing=dict.fromkeys(FACTS, why)),
+        measured("b", 1, place=(7, 0), missing=dict.fromkeys(FACTS, why)),
+    ]
+
+    found = combine(TWO_NODES, ends)
+
+    assert [result.missing["probe"] for result in found] == [PEER_HUNG, why]
+
+
+def test_a_rank_that_had_its_facts_keeps_them_though_others_hang():
+    own = {"losses": "ValueError: no loss"}
+    ends = [
+        measured("a", 0, place=(8, 0), missing=own),
+        measured("b", 1, place=(7, 0), missing=dict.fromkeys(FACTS, "hung")),
+    ]
+
+    assert combine(TWO_NODES, ends)[0].missing == own
 
 
 def test_no_node_is_named_if_all_hang_at_one_place():

@@ -10,7 +10,12 @@ import pytest
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.subject import ScriptRun
 from ddp_perf.launch.supervisor import postmortem
-from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
+from ddp_perf.launch.supervisor.postmortem import (
+    check_agreement,
+    describe_failure,
+    describe_hang,
+    hung_examination,
+)
 from ddp_perf.worker.report import Phase, RankError, RankFiles, RankProgress
 from tests.builders import make_case, make_placement, make_rank_result
 
@@ -100,6 +105,20 @@ def test_the_failure_contains_the_last_lines_of_output(blamed, tmp_path):
     assert blamed({"exit_code": 1}).output.splitlines() == lines[-20:]
 
 
+def test_an_aborted_rank_is_named_with_the_exception_that_nobody_caught(blamed, tmp_path):
+    printed = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    printed += "  what():  op.preamble.length <= op.nbytes. 340 vs 8\n"
+    RankFiles(directory=tmp_path, rank=0).output.write_text(printed)
+
+    failure = blamed({"exit_code": -signal.SIGABRT})
+
+    assert failure.detail == "killed by SIGABRT: op.preamble.length <= op.nbytes. 340 vs 8"
+
+
+def test_an_aborted_rank_that_printed_no_cause_is_named_with_its_signal(blamed):
+    assert blamed({"exit_code": -signal.SIGABRT}).detail == "killed by SIGABRT"
+
+
 def disagreement(tier, *ranks, shared_gpu=False):
     """Return the result of check_agreement for ranks given as (digest, device id)."""
     results = [
@@ -187,9 +206,12 @@ def make_script(**changes):
 
 @pytest.fixture
 def hang(tmp_path, monkeypatch):
-    """``hang(tier, (phase, beats), …)``: the failure of ranks that hang there."""
+    """``hang(tier, (phase, beats), …)``: the failure of ranks that hang there.
 
-    def describe(tier, *places, stopped=(), **case_fields):
+    ``by``: another description of them.
+    """
+
+    def describe(tier, *places, stopped=(), by=describe_hang, **case_fields):
         ranks = [
             HungRank(tmp_path, rank, *place, stopped=rank in stopped)
             for rank, place in enumerate(places)
@@ -198,7 +220,7 @@ def hang(tmp_path, monkeypatch):
         monkeypatch.setattr(postmortem, "state_of", states.get)
         monkeypatch.setattr("os.kill", lambda pid, number: None)
         case = make_case(tier=tier, world_size=len(ranks), **case_fields)  # of 12 steps
-        return describe_hang(LaunchRequest(case=case, round=0), ranks)
+        return by(LaunchRequest(case=case, round=0), ranks)
 
     return describe
 
@@ -236,6 +258,16 @@ def test_a_hang_names_a_stopped_rank_even_if_it_is_ahead(hang):
 
     assert failure.rank == 1
     assert "stopped (T)" in failure.detail
+
+
+def test_a_hang_after_the_timed_steps_names_its_rank_and_what_that_does(hang):
+    places = [(Phase.AFTER, 7), (Phase.AFTER, 6), (Phase.AFTER, 7)]
+    behind, why = hang("cpu", *places, by=hung_examination)
+
+    assert [rank.rank for rank in behind] == [1]
+    assert why == (
+        "hung after the timed steps, while it measured further steps: the process is sleeping (S)"
+    )
 
 
 def test_hosts_of_gpus_are_compared_by_whole_steps(hang):
