@@ -216,6 +216,7 @@ class Child:
     def __init__(self, policy: str, directory: Path) -> None:
         self._verdict, self._witness = directory / "verdict", directory / "witness"
         self.output = directory / "output"
+        self.output.touch()
         self._verdict.unlink(missing_ok=True)
         self._pid = os.fork()
         if self._pid == 0:
