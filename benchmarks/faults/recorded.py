@@ -20,7 +20,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 90  # characters of a message
+_LONGEST = 64  # characters of a message
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 
@@ -40,17 +40,20 @@ def read_recorded() -> Recorded:
 
 
 def fault_rows() -> Iterator[str]:
-    """Yield the lines of the page: a heading and a table for each part that was recorded."""
+    """Yield the lines of the page: a heading and a table for each part that was recorded.
+
+    Where a fault was tried, and what is kept, stands once if it is that of the row above.
+    """
     for name, part in read_recorded().items():
         yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
-        yield from ("| fault | where | you see | kept |", "|---|---|---|---|")
+        yield from ("| fault | you see | where | kept |", "|---|---|---|---|")
         above = ("", "")
         for row in part.rows:
             places = (_places(row.where), row.kept)
             where, kept = (
-                '"' if new == old else new for new, old in zip(places, above, strict=True)
+                "" if new == old else new for new, old in zip(places, above, strict=True)
             )
-            yield f"| {row.fault} | {where} | {_quoted(row.seen)} | {kept} |"
+            yield f"| {row.fault} | {_quoted(row.seen)} | {where} | {kept} |"
             above = places
 
 

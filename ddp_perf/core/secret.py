@@ -14,8 +14,9 @@ _OF_OPTION = re.compile(
     rf"{_NAMES}|^TOKEN$|(^|_)(API|ACCESS|AUTH|BEARER|HF|HUB|WANDB)_TOKEN$", re.IGNORECASE
 )
 _NAME = r"[A-Za-z_-][\w.-]*"
+_OF_PLACE = re.compile("_(FILE|PATH|DIR|SIZE)$", re.IGNORECASE)  # it only says where a secret is
 # What a shell replaces, as $HF_TOKEN, is no secret. Of --env=NAME=VALUE the second name counts.
-_ASSIGNED = re.compile(rf"(?<![\w.-])({_NAME})=(?!{_NAME}=[^=])(?![\"']?\$)[^\s\"';]+")
+_ASSIGNED = re.compile(rf"(?<![\w.-])({_NAME})=(?!{_NAME}=[^=])(?![\"']?\$)[\"']?[^\s\"';]+")
 _HIDDEN = "***"
 
 
@@ -32,7 +33,7 @@ def public_address(url: str) -> str:
 
 def is_secret_name(variable: str) -> bool:
     """Return whether an environment variable of this name usually has a secret."""
-    return _OF_VARIABLE.search(variable) is not None
+    return _OF_VARIABLE.search(variable) is not None and not _OF_PLACE.search(variable)
 
 
 def without_secrets(words: Sequence[str]) -> Iterator[str]:
@@ -65,4 +66,4 @@ def _assigned(match: re.Match[str]) -> str:
 
 def _is_secret_option(name: str) -> bool:
     last = name.replace("-", "_").lstrip("_").rpartition(".")[2]
-    return _OF_OPTION.search(last) is not None
+    return _OF_OPTION.search(last) is not None and not _OF_PLACE.search(last)

@@ -9,7 +9,7 @@ _SIGN = "\N{REPLACEMENT CHARACTER}"
 # another one.
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # What the log of a job takes for a command: GitHub at the beginning of a line, or anywhere in it.
-_COMMAND = re.compile(r"^(?=[ \t]*::)|(?<=##)(?=(?:vso)?\[)", re.MULTILINE)
+_COMMAND = re.compile(r"^(?=[^\S\n]*::)|(?<=##)(?=(?:vso)?\[)", re.MULTILINE)
 
 
 def visible(text: str) -> str:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -182,6 +183,8 @@ def replace_file(path: Path, data: bytes) -> None:
         finally:
             os.close(descriptor)
         if mode is not None:
+            with contextlib.suppress(OSError):  # a user of another group
+                shutil.chown(beside, group=path.stat().st_gid)
             beside.chmod(mode)  # whatever the umask
         beside.replace(path)
     except BaseException:

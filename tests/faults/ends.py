@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,8 @@ class StoredProject(Project):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, *OUTPUTS)
         self.stored = stored(directory)
+        structures = len(list((directory / "baselines/structure").glob("*.json")))
+        self.of_session = self.stored.total() - structures
         self._whole_s = dict[tuple[str, ...], float]()
 
     def start(self, directory: Path, *options: str, trouble: Trouble = no_trouble) -> Session:
@@ -85,17 +88,17 @@ class StoredProject(Project):
         return self._whole_s[options]
 
 
-def stored(directory: Path) -> set[bytes]:
+def stored(directory: Path) -> Counter[bytes]:
     """Read every file of a project by the suite's reader, and return what must never be lost.
 
     Raises DdpPerfError for a file that cannot be read.
     """
-    found = set[bytes]()
+    found = Counter[bytes]()
     for path in (directory / "baselines").glob("*.json"):
         for case, baseline in read_baseline(path).cases.items():
             found.update(msgspec.json.encode((case, one)) for one in baseline.sessions)
     for path in (directory / "baselines/structure").glob("*.json"):
-        found.add(path.read_bytes())
+        found[path.read_bytes()] += 1
     if (directory / "results.json").exists():
         read_results(directory / "results.json")
     url = f"sqlite:///{directory / 'history.sqlite'}"
@@ -144,8 +147,8 @@ def try_end(project: StoredProject, fault: Fault, seed: int, *more: str) -> Trie
         said = session.output
         leaked = tuple(session.left())
         lost = _lost(project, directory)
-        logged = _logged(directory)
-        if not logged and stored(directory) == project.stored:
+        logged, is_stored = _logged(directory), stored(directory) != project.stored
+        if not logged and not is_stored:
             lost += max(session.launches - _reported(directory) - 1, 0)  # one may be in flight
         elif logged:
             lost += max(session.launches - logged - 1, 0)
@@ -157,6 +160,9 @@ def try_end(project: StoredProject, fault: Fault, seed: int, *more: str) -> Trie
         leaked += tuple(path.name for path in _temporary(directory))
         survived = code == 0 and again.launches == project.launches - logged
         survived = survived and _is_named(session, said)
+        twice = (stored(directory) - project.stored).total() - project.of_session
+        if logged or not is_stored:  # else both sessions are there
+            leaked += (f"{twice} of what is stored is there twice",) * (twice > 0)
         if not survived:
             print(
                 f"seed {seed}: ended by {session.process.exitcode},"
@@ -195,7 +201,7 @@ def _is_named(session: Session, said: str) -> bool:
 
 def _lost(project: StoredProject, directory: Path) -> int:
     try:
-        return len(project.stored - stored(directory))
+        return (project.stored - stored(directory)).total()
     except DdpPerfError as error:
         print(error, file=sys.stderr)
-        return len(project.stored)
+        return project.stored.total()

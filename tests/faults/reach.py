@@ -33,7 +33,7 @@ from tests.faults.witness import look
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(torch.randn(20_000, 8), batch_size=4, num_workers=1)
+loader = DataLoader(torch.randn(20_000, 8), batch_size=4)
 for number, batch in enumerate(loader):
     if number == 1:
         look()

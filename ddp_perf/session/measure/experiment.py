@@ -81,6 +81,7 @@ class LoggedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     summary: LaunchSummary | None = None  # its figures, without those that need other launches
     result: LaunchResult | None = None  # whole, where a policy needs more than the figures
     failure: LaunchFailure | None = None  # None: it did not fail
+    session: str = ""  # the date of its session, where there is one
 
     @property
     def values(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import datetime
 import hashlib
+import os
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -355,25 +356,46 @@ class _Rounds:
 # Launches of longer ago are another session's, since a machine changes: by the newest launch, and
 # by the first one.
 _STALE_S, _LONGEST_S = 3600.0, 6 * 3600.0
+_OF_SHELL = {"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES"}
 
 
-class NotKeptError(BaselineError):
-    """A session that was not stored, and of which no results file could be written either."""
+class SessionLog(Entries[LoggedLaunch]):
+    """Launches in memory that are also in a file, as long as that can be written.
+
+    ``date`` is that of the session that began: one that goes on is no other session.
+    """
+
+    def __init__(self, log: Log | None, date: str) -> None:
+        super().__init__()
+        self._log, self.date = log, date
+        if log is not None and log.entries:
+            self.entries, self.earlier = [*log.entries], log.earlier
+            self.date = log.entries[0].session or date
+
+    def append(self, entry: LoggedLaunch) -> None:
+        entry = replace(entry, session=self.date)
+        super().append(entry)
+        if self._log is not None:
+            with contextlib.suppress(ResultsError):
+                self._log.append(entry)
+
+    def discard(self) -> None:
+        if self._log is not None:
+            self._log.discard()
 
 
 @contextlib.contextmanager
 def logged_session(
-    cases: Sequence[Case], bench: Bench, environment: Environment
-) -> Iterator[Entries[LoggedLaunch]]:
+    cases: Sequence[Case], bench: Bench, environment: Environment, date: str
+) -> Iterator[SessionLog]:
     """Yield the log of a session of these cases, which it deletes at the end of the block.
 
-    A session that is ended within it leaves the log, and the same session goes on from it within an
-    hour. A session whose code is not known has none. One that cannot be written ends no session.
-
-    Raises BaselineError that names the log of a session that is kept nowhere else.
+    A session that is ended within it, or cannot be stored, leaves the log, and the same command
+    goes on from it within an hour. A session whose code is not known has none. One that cannot be
+    written ends no session.
     """
     if environment.tree is None:
-        yield Entries()
+        yield SessionLog(None, date)
         return
     try:
         log = _open_session_log(cases, bench, environment)
@@ -383,7 +405,7 @@ def logged_session(
             log = _open_session_log(cases, bench, environment)
     except ResultsError as error:
         bench.progress.warn(f"the session cannot go on if it is ended: {error}")
-        yield Entries()
+        yield SessionLog(None, date)
         return
     if log.entries:
         many = counted(len(log.entries), "launch")
@@ -391,29 +413,8 @@ def logged_session(
             f"goes on after {many} of a session that was ended; to begin anew, delete {log.path}"
         )
     with contextlib.closing(log):
-        try:
-            yield _AlsoLogged(log)
-        except NotKeptError as error:
-            raise BaselineError(
-                f"{error}; the same command goes on from {log.path} within an hour"
-            ) from None
+        yield SessionLog(log, date)
         log.discard()
-
-
-class _AlsoLogged(Entries[LoggedLaunch]):
-    """Launches in memory that are also in a log, as long as that can be written."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self.entries, self.earlier, self._log = [*log.entries], log.earlier, log
-
-    def append(self, entry: LoggedLaunch) -> None:
-        super().append(entry)
-        with contextlib.suppress(ResultsError):
-            self._log.append(entry)
-
-    def discard(self) -> None:
-        self._log.discard()
 
 
 def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environment) -> Log:
@@ -422,9 +423,20 @@ def _open_session_log(cases: Sequence[Case], bench: Bench, environment: Environm
     conditions: Conditions = {
         **environment.conditions(),
         "tree": environment.tree,
+        "variables": _digest_of_variables(os.environ),
         "options": hashlib.sha256(options).hexdigest(),
     }
     return open_log(bench.root / "artifacts" / "launches", question, conditions)
+
+
+def _digest_of_variables(environ: Mapping[str, str]) -> str:
+    """Return a name of what ranks inherit, without what a shell or pytest sets anew each time."""
+    kept = {
+        name: text
+        for name, text in environ.items()
+        if name not in _OF_SHELL and not name.startswith("PYTEST_")
+    }
+    return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
 
 def _is_stale(log: Log) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
-from ddp_perf.session.measure.experiment import LoggedLaunch
-from ddp_perf.session.measure.rounds import NotKeptError, SessionOptions
+from ddp_perf.session.measure.rounds import SessionOptions
 from ddp_perf.session.result import SuiteResult, keep_results
 from ddp_perf.session.store_baseline import new_sessions, reasons_to_leave_out, refusal
-from ddp_perf.system.ledger import Entries
 
 # The cases of a judged session that cannot be stored yet, and their further launches.
 #
@@ -164,6 +161,7 @@ def _cases_of_other_work(
 
 
 Note = Callable[[SuiteResult], None]
+_AGAIN = "within an hour the same command goes on from its launches, and stores them"
 Keep = Callable[..., SuiteResult]  # stores cases of a result, and returns it with what is stored
 # Decides what is undecided; see `ddp_perf.settle`. Its last argument receives partial results.
 Settle = Callable[[SuiteResult, Baseline, Note], SuiteResult]
@@ -193,34 +191,22 @@ def kept_if_ended(
 
 
 def stored_or_kept(
-    result: SuiteResult,
-    case_ids: Collection[str],
-    *,
-    save: Keep,
-    log: Entries[LoggedLaunch],
-    root: Path,
-    asked: Saving,
-    **changes: Saving,
+    save: Keep, root: Path, result: SuiteResult, case_ids: Collection[str], **changes: Saving
 ) -> SuiteResult:
-    """Store the cases by ``save``, or keep the whole result in a file of its own, and no log.
+    """Store the cases by ``save``, or keep the whole result in a file of its own.
 
-    Raises BaselineError with the command that stores the file as ``asked``, and NotKeptError if
-    there is none.
+    Raises BaselineError that names the file, and that the same command goes on from the launches.
     """
     try:
         return save(result, case_ids, **changes)
     except BaselineError as error:
         why = str(error)
+    again = "" if result.environment.tree is None else f"; {_AGAIN}"
     try:
         path = keep_results(root, "not-stored", [result])
     except OSError as error:
-        raise NotKeptError(f"{why}; {error.strerror}") from None
-    log.discard()  # else the next session would store it again
-    reason = "" if asked.reason is None else f" --reason {shlex.quote(asked.reason)}"
-    raise BaselineError(
-        f"{why}; the measurements were kept: ddp-perf baseline promote {path}"
-        f" --mode {asked.mode}{reason} stores them"
-    )
+        raise BaselineError(f"{why}; {error.strerror}{again}") from None
+    raise BaselineError(f"{why}; the measurements are in {path}{again}")
 
 
 def store_improvements(result: SuiteResult, saving: Saving, keep: Keep) -> SuiteResult:

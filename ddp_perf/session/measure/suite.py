@@ -51,6 +51,7 @@ from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.host.host import job_address
+from ddp_perf.system.host.termination import held_signals
 from ddp_perf.system.ledger import Entries
 
 
@@ -88,8 +89,7 @@ def run_suite(
     verdicts.
 
     Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
-    read (before any launch) or written: then it names the file of results or of launches that has
-    the session.
+    read (before any launch) or written: then the same command goes on from the launches.
     """
     capacity, store, code = bench.capacity, bench.store, bench.code
     tier = request.cases[0].tier
@@ -127,7 +127,9 @@ def run_suite(
             reason=request.options.reason,
             patch=code.state.patch if code.state is not None else b"",
         )
-        with logged_session(request.cases, bench, result.environment) as log:
+        with logged_session(request.cases, bench, result.environment, result.date) as log:
+            if request.earlier is None:
+                result = msgspec.structs.replace(result, date=log.date)
             keep = functools.partial(
                 _kept,
                 functools.partial(
@@ -151,9 +153,7 @@ def run_suite(
                 result = result if settle is None else settle(result, baseline, note)
             on_judged(result)
             # Save before explaining and profiling: an interrupt there does not lose the session.
-            keep = functools.partial(
-                stored_or_kept, save=keep, log=log, root=bench.root, asked=saving
-            )
+            keep = functools.partial(stored_or_kept, keep, bench.root)
             if request.options.save_mode == "append" and request.options.accept_improvements:
                 result = store_improvements(result, saving, keep)
             if request.options.save_mode is not None:
@@ -266,9 +266,10 @@ def _kept(
     **changes: Saving,
 ) -> SuiteResult:
     """Store these cases. No later session goes on from launches that are stored."""
-    kept = keep(result, ids, **changes)
-    if kept.saved != result.saved:
-        log.discard()
+    with held_signals():
+        kept = keep(result, ids, **changes)
+        if kept.saved != result.saved:
+            log.discard()
     return kept
 
 

@@ -150,7 +150,7 @@ def session(tmp_path, monkeypatch):
         monkeypatch.setattr(rounds, "datetime", named)
         with (
             contextlib.suppress(KeyboardInterrupt),
-            logged_session((A, B), bench, make_environment(tree=tree)) as log,
+            logged_session((A, B), bench, make_environment(tree=tree), "2026-01-01") as log,
         ):
             run_plan(one.plan, bench, measured=one.before, on_round=one._note_round, log=log)
         return one
