@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -80,8 +81,10 @@ def _play(directory: Path, options: Sequence[str], launched: Event, trouble: Tro
             code = pytest.main([*options, *_OPTIONS])
     except KeyboardInterrupt:  # Python ends by the signal
         traceback.print_exc()
+        sys.stdout.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+    sys.stdout.flush()
     os._exit(code)
 
 

@@ -122,7 +122,7 @@ def test_a_failure_has_the_users_frames_beside_the_whole_traceback(launcher, req
 
     frames = re.findall(r'File "(.+)", line \d+, in (\w+)', outcome.user_frames)
     assert [(Path(file).name, function) for file, function in frames] == [
-        *(("faulty.py", "loss"), ("faulty.py", "_raise"))
+        *(("faulty.py", "loss"), ("faulty.py", "strike"), ("faulty.py", "_raise"))
     ]
     assert "in _end_with" in outcome.traceback
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -152,20 +153,41 @@ def test_a_failed_test_of_the_user_is_red_beside_an_undecided_one(project):
     assert codes(project, *STEP, "tests", "test_own.py") == [1, 1]
 
 
+def unwritable(project, answer):
+    """Return launches while which the report's page becomes a directory."""
+    page = project.path / "report" / "index.html"
+
+    def answered(request):
+        if not page.is_dir():
+            page.unlink(missing_ok=True)
+            page.mkdir(parents=True)
+        return answer(request)
+
+    return answered
+
+
+def of_reports(project):
+    """Return the exit codes as `codes` does: a report in a new directory for each session."""
+    found = []
+    for strict in ((), ("--ddp-strict",)):
+        shutil.rmtree(project.path / "report", ignore_errors=True)
+        found.append(project.run(*STEP, "--ddp-report=report", *strict).ret)
+    return found
+
+
 @pytest.mark.parametrize(("answer", "code"), [(noisy, 3), (failing, 1)])
 def test_an_output_that_cannot_be_written_precedes_undecided_alone(project, answer, code):
     project.store()
-    project.answer = answer
-    (project.path / "report" / "index.html").mkdir(parents=True)
+    project.answer = unwritable(project, answer)
 
-    assert codes(project, *STEP, "--ddp-report=report") == [1, code]
+    assert of_reports(project) == [1, code]
 
 
 def test_an_output_that_cannot_be_written_is_not_green(project):
     project.store()
-    (project.path / "report" / "index.html").mkdir(parents=True)
+    project.answer = unwritable(project, project.answer)
 
-    assert codes(project, *STEP, "--ddp-report=report") == [1, 3]
+    assert of_reports(project) == [1, 3]
 
 
 @pytest.mark.parametrize(("answer", "code"), [(stopped, CTRL_C), (terminated, SIGTERM)])
