@@ -220,12 +220,17 @@ class Child:
         self._verdict.unlink(missing_ok=True)
         self._pid = os.fork()
         if self._pid == 0:
-            sys.stderr = self.output.open("a", encoding="utf-8")
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell ignores it
-            played = Play(directory)
-            with endable(AGAIN), mock.patch("time.monotonic", side_effect=lambda: played.now):
-                replace_file(self._verdict, repr(POLICIES[policy](played)).encode())
-            os._exit(0)
+            try:
+                sys.stderr = self.output.open("a", encoding="utf-8")
+                signal.signal(
+                    signal.SIGINT, signal.default_int_handler
+                )  # also if a shell ignores it
+                played = Play(directory)
+                with endable(AGAIN), mock.patch("time.monotonic", side_effect=lambda: played.now):
+                    replace_file(self._verdict, repr(POLICIES[policy](played)).encode())
+                os._exit(0)
+            finally:  # a signal before the block must not unwind what is forked
+                os._exit(1)
 
     @property
     def launches(self) -> int:
