@@ -222,9 +222,8 @@ class Child:
         if self._pid == 0:
             try:
                 sys.stderr = self.output.open("a", encoding="utf-8")
-                signal.signal(
-                    signal.SIGINT, signal.default_int_handler
-                )  # also if a shell ignores it
+                # Also if a shell ignores it.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 played = Play(directory)
                 with endable(AGAIN), mock.patch("time.monotonic", side_effect=lambda: played.now):
                     replace_file(self._verdict, repr(POLICIES[policy](played)).encode())
@@ -277,7 +276,8 @@ def try_policy(policy: str, number: signal.Signals, seed: int) -> Tried:
     draw, (whole, launches) = random.Random(seed), _whole(policy)
     with tempfile.TemporaryDirectory() as name:
         directory, child = Path(name), Child(policy, Path(name))
-        child.end(number, launches=draw.randrange(launches), then_s=draw.uniform(0, 2 * LAUNCH_S))
+        first = draw.randrange(1, launches)  # before, nothing says how it ends
+        child.end(number, launches=first, then_s=draw.uniform(0, 2 * LAUNCH_S))
         ended = child.verdict() is None
         missing = child.launches - logged(directory) if ended else 0
         said = child.output.read_text(encoding="utf-8").strip()
