@@ -20,7 +20,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 64  # characters of a message
+_LONGEST = 60  # characters of a message
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 
@@ -46,15 +46,14 @@ def fault_rows() -> Iterator[str]:
     """
     for name, part in read_recorded().items():
         yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
-        yield from ("| fault | you see | where | kept |", "|---|---|---|---|")
-        above = ("", "")
+        yield from ("|fault|you see|where|kept|", "|---|---|---|---|")
+        above = set[str]()
         for row in part.rows:
-            places = (_places(row.where), row.kept)
-            where, kept = (
-                "" if new == old else new for new, old in zip(places, above, strict=True)
-            )
-            yield f"| {row.fault} | {_quoted(row.seen)} | {where} | {kept} |"
-            above = places
+            places = _places(row.where).split("; ")
+            where = "; ".join(place for place in places if place not in above)
+            kept = "" if row.kept in above else row.kept
+            yield f"|{row.fault}|{_quoted(row.seen)}|{where}|{kept}|"
+            above = {*places, row.kept}
 
 
 def _summary(part: Part) -> str:
