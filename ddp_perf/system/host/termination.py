@@ -27,6 +27,7 @@ def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
     A second SIGTERM ends the process at once; a second SIGHUP does not, because a shell and the
     kernel both send one. The earlier handlers are restored afterwards. The block runs unchanged
     outside the main thread, which alone receives signals. A signal that is ignored stays ignored.
+    One that Python drops, Ctrl-C as well, is sent again.
     """
     earlier = {number: signal.getsignal(number) for number in _ENDS}
     # None: Python did not install it.
@@ -37,15 +38,52 @@ def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in handled:
             signal.signal(each, signal.SIG_DFL if each == signal.SIGTERM else signal.SIG_IGN)
-        interrupt()
+        try:
+            interrupt()
+        except BaseException as end:
+            end.__dict__.setdefault(_OF_SIGNAL, number)
+            raise
 
-    for number in handled:
-        signal.signal(number, on_signal)
+    def install() -> None:
+        for number in handled:
+            signal.signal(number, on_signal)
+
+    install()
     try:
-        yield
+        with _resent_signals(install) if handled else contextlib.nullcontext():
+            yield
     finally:
         for number in handled:
             signal.signal(number, earlier[number])
+
+
+_OF_SIGNAL = "__ddp_perf_signal__"
+_RESENT_AFTER_S = 0.01
+
+
+@contextlib.contextmanager
+def _resent_signals(before: Callable[[], None]) -> Iterator[None]:
+    """Send a signal again if what its handler raised was dropped, ``before`` having been called.
+
+    Python drops whatever is raised in ``__del__`` or in the callback of a weak reference, and tells
+    ``sys.unraisablehook``. Once that has returned, what ran goes on; so the signal comes later.
+    """
+    earlier = sys.unraisablehook
+
+    def on_dropped(dropped: sys.UnraisableHookArgs) -> None:
+        default = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else None
+        number = getattr(dropped.exc_value, _OF_SIGNAL, default)
+        if number is None:
+            earlier(dropped)
+            return
+        before()
+        threading.Timer(_RESENT_AFTER_S, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = on_dropped
+    try:
+        yield
+    finally:
+        sys.unraisablehook = earlier
 
 
 @contextlib.contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import weakref
 
 import pytest
 
@@ -122,3 +124,47 @@ def test_another_thread_does_not_change_the_handler(earlier):
     thread.join()
 
     assert handlers == [before]
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (signal.SIGTERM, InterruptedByTest),
+        (signal.SIGHUP, InterruptedByTest),
+        (signal.SIGINT, KeyboardInterrupt),
+    ],
+)
+def test_a_signal_that_python_drops_in_a_callback_of_the_collector_is_sent_again(number, raised):
+    class Collected:
+        pass
+
+    ends = []
+
+    def end(reference):
+        terminate(number)
+        ends.append(reference)  # never: the signal raises above
+
+    def go_on():
+        collected = Collected()
+        reference = weakref.ref(collected, end)
+        del collected
+        assert reference() is None
+        threading.Event().wait(60)
+
+    with pytest.raises(raised), sigterm_calls(interrupt):
+        go_on()
+    assert ends == []
+
+
+def test_what_else_python_drops_is_told_as_before(monkeypatch):
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+
+    class Collected:
+        def __del__(self):
+            raise ValueError("no signal")
+
+    with sigterm_calls(interrupt):
+        Collected()
+
+    assert [str(each.exc_value) for each in dropped] == ["no signal"]
