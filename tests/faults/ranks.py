@@ -97,6 +97,7 @@ FAULTS = (
         kind="exit",
         said="exited with code 3",
         moments=_TIMED,
+        runs_in_scripts=False,  # there it is an end of the script, at its line
     ),
     RankFault(
         name="wide-model",
