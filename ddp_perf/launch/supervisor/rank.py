@@ -133,8 +133,11 @@ class RankProcess:
 
     @property
     def result(self) -> RankResult:
-        """The measurements of the rank, or its times if it ended before it had the facts."""
-        if isinstance(self.report, RankDone):
+        """The measurements of the rank, or its times if it ended before it had the facts.
+
+        What it reports after others had waited in vain for it is worth nothing: they were ended.
+        """
+        if isinstance(self.report, RankDone) and self.lost_facts is None:
             return self.report.result
         assert self._timed is not None
         if self._timed.whole:

@@ -81,7 +81,8 @@ def watch_ranks(
 
 def _give_up(running: Sequence[RankProcess], why: str) -> None:
     for rank in running:
-        rank.lost_facts = why
+        if rank.report is None:
+            rank.lost_facts = why
 
 
 def _wait(running: Sequence[RankProcess], driver: Driver, timeout: float) -> None:

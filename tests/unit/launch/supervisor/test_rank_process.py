@@ -147,6 +147,20 @@ def test_a_rank_that_ends_after_its_whole_result_has_lost_nothing(connected):
     assert rank.result == make_rank_result()
 
 
+def test_a_rank_that_hung_is_not_believed_once_the_ranks_that_it_waited_for_were_ended(connected):
+    rank, pipe, end = connected
+    pipe.send_bytes(msgspec.json.encode(RankTimed(result=times())))
+    rank.receive()
+    rank.lost_facts = "hung: the process is sleeping (S)"
+    pipe.send_bytes(msgspec.json.encode(RankDone(result=make_rank_result(), left=True)))
+
+    end(0)
+    rank.receive()
+
+    assert set(rank.result.missing.values()) == {"hung: the process is sleeping (S)"}
+    assert set(rank.result.missing) == set(FACTS)
+
+
 def test_a_rank_that_reports_a_mistake_of_the_user_after_its_times_has_failed(connected):
     """A collective gave a wrong result, or the ranks of a script train apart."""
     rank, pipe, _ = connected
