@@ -35,12 +35,24 @@ from ddp_perf.session.measure.rounds import LaunchOutcome
 # Options that several commands share.
 
 
+_MOST_RANKS = 2**20
+
+
 def budget_seconds(text: str) -> float:
     """Return the seconds of a ``--budget``. Raises ConfigError."""
     try:
         return parse_duration(text)
     except ConfigError as error:
         raise ConfigError(f"--budget: {error}") from None
+
+
+def parse_ranks(option: str, text: str) -> tuple[int, ...]:
+    """Return the numbers of ranks that an option lists. Raises ConfigError."""
+    parts = [part.strip() for part in text.split(",")]
+    sizes = [int(part) for part in parts if part.isdecimal() and 0 < int(part) <= _MOST_RANKS]
+    if len(sizes) < len(parts):
+        raise ConfigError(f"{option} {text}: it is not a list of ranks, as in 16,32,256")
+    return tuple(sorted(set(sizes)))
 
 
 def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:

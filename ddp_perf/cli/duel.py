@@ -16,6 +16,7 @@ from ddp_perf.cli.command import (
     AsJson,
     budget_seconds,
     describe_progress,
+    parse_ranks,
     show,
     write_line,
 )
@@ -81,6 +82,21 @@ def duel(
         float,
         typer.Option(metavar="FRACTION", help="Sides that differ by less are EQUIVALENT."),
     ] = DEFAULT_TOLERANCE,
+    emulate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,…",
+            help="Compare the suites of workloads at these numbers of ranks, of which one runs: its"
+            " collectives take the time that --network gives.",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="The links between emulated ranks, as in intra=1GB/s. [default: the suite's]",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write duel.html, duel.md and duel.json there."),
@@ -102,7 +118,12 @@ def duel(
     given_s = None if budget is None else budget_seconds(budget)
     if not 0 < tolerance < 1:
         raise ConfigError(f"--tolerance: {tolerance} is not between 0 and 1")
-    repeat = _repeated(config or (), tolerance)
+    overrides = Overrides(
+        files=bool(os.environ.get(DATA_FOLDER)),
+        emulated=_emulated(emulate, network),
+        network=network,
+    )
+    repeat = _repeated(config or (), tolerance, emulate=emulate, network=network)
     finished = _Finished(report, as_json, repeat)
     try:
         with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
@@ -118,7 +139,7 @@ def duel(
                 capacity,
                 config=config or (),
                 ids=case or (),
-                overrides=Overrides(files=bool(os.environ.get(DATA_FOLDER))),
+                overrides=overrides,
             )
             budget_s = default_budget_s(matched) if given_s is None else given_s
             if not case:
@@ -135,6 +156,15 @@ def duel(
         finished.name_file()
         raise
     ending.exit(finished.exit_code)
+
+
+def _emulated(emulate: str | None, network: str | None) -> tuple[int, ...]:
+    """Return the numbers of ranks of --emulate. Raises ConfigError."""
+    if emulate is None:
+        if network is not None:
+            raise ConfigError("--network: it is that of emulated ranks; add --emulate 64")
+        return ()
+    return parse_ranks("--emulate", emulate)
 
 
 def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
@@ -226,9 +256,10 @@ class _Finished:
         return ExitCode.UNDECIDED if outcome is DuelOutcome.UNDECIDED else ExitCode.GREEN
 
 
-def _repeated(config: Sequence[Path], tolerance: float) -> tuple[str, ...]:
+def _repeated(config: Sequence[Path], tolerance: float, **emulation: str | None) -> tuple[str, ...]:
     """Return the options that another duel of the same cases needs, so that it asks the same."""
     repeated = [f"--config={file}" for file in config]
+    repeated += [f"--{name}={text}" for name, text in emulation.items() if text is not None]
     if tolerance != DEFAULT_TOLERANCE:
         repeated.append(f"--tolerance={tolerance:g}")
     return tuple(repeated)

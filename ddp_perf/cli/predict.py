@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated, get_args
@@ -11,7 +10,8 @@ from typing import Annotated, get_args
 import typer
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.cli.command import AsJson, CurvesFile, print_result
+from ddp_perf.cli.command import AsJson, CurvesFile, parse_ranks, print_result
+from ddp_perf.config.network import NETWORK_FORM, OF_EMULATION, parse_network
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ExitCode, ResultsError
 from ddp_perf.scaling.advice.choice import Goal, Recommendation, StepModel, recommend
@@ -39,77 +39,41 @@ from ddp_perf.stats.hardware import Optimizer
 from ddp_perf.stats.link import Link, Topology, flat
 from ddp_perf.system.files import replace_file
 
-_GIGA, _MICRO = 1e9, 1e-6
+_GIGA = 1e9
 
 # ``--network`` of both: the nodes, and the links in and between them.
 
 
-_NCCL_LATENCIES_US = (5.7, 14.0)  # of a message in a node by PCIe, and between nodes
-_WHOLE, _DECIMAL = r"([0-9]{1,6})", r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
-_BANDWIDTH, _LATENCY = (rf"{_DECIMAL}GB/s", _GIGA), (rf"{_DECIMAL}[uµ]s", _MICRO)
-_NETWORK_VALUES = {  # the form of a key's value, and its unit
-    "gpus_per_node": (_WHOLE, 1.0),
-    "intra": _BANDWIDTH,  # between two GPUs of a node
-    "inter": _BANDWIDTH,  # of a node, all adapters together
-    "intra_latency": _LATENCY,
-    "inter_latency": _LATENCY,
-}
-_NETWORK_FORM = (
-    "gpus_per_node=N,intra=…GB/s,inter=…GB/s, and intra_latency=…us or inter_latency=…us where it"
-    " is not NCCL's {:g} or {:g}"
-).format(*_NCCL_LATENCIES_US)
 Network = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="GPUs per node, bandwidth between two GPUs of a node, bandwidth of a node (all"
-        f" adapters together), and latencies: {_NETWORK_FORM}. [default: as measured, else one"
-        " link for all GPUs]",
+        help="The links between two GPUs of a node and between nodes (all adapters together):"
+        f" {NETWORK_FORM}. [default: as measured, else one link for all GPUs]",
     ),
 ]
-
-
-def parse_network(text: str) -> Topology:
-    """Return the links of ``--network``. Raises ConfigError, with the keys, if one is wrong."""
-    given: dict[str, float] = {}
-    for part in text.split(","):
-        key, _, value = map(str.strip, part.partition("="))
-        if key not in _NETWORK_VALUES:
-            raise _bad_network(text, f"there is no key {key!r}")
-        if key in given:
-            raise _bad_network(text, f"{key} is given twice")
-        pattern, scale = _NETWORK_VALUES[key]
-        match = re.fullmatch(pattern, value)
-        if match is None or float(match[1]) == 0:
-            raise _bad_network(text, f"{key}={value} is not above 0 in the unit of its key")
-        given[key] = float(match[1]) * scale
-    if missing := [key for key in ("gpus_per_node", "intra", "inter") if key not in given]:
-        raise _bad_network(text, f"without {' and '.join(missing)}")
-    intra_s, inter_s = (latency_us * _MICRO for latency_us in _NCCL_LATENCIES_US)
-    return Topology(
-        gpus_per_node=int(given["gpus_per_node"]),
-        intra=Link(latency_s=given.get("intra_latency", intra_s), bytes_per_s=given["intra"]),
-        inter=Link(latency_s=given.get("inter_latency", inter_s), bytes_per_s=given["inter"]),
-    )
-
-
-def _bad_network(text: str, what: str) -> ConfigError:
-    return ConfigError(f"--network {text}: {what}; write {_NETWORK_FORM}")
 
 
 def _links(network: str | None, file: Path) -> tuple[Topology, bool]:
     """Return the links given, else those of the file, else one; and whether the file has them."""
     if network is not None:
-        return parse_network(network), False
+        return _given(network), False
     measured = None if is_baseline(file) else measured_topology(read_results(file).suites)
     # One link: the fit finds its values.
     return measured or flat(Link(latency_s=1.0, bytes_per_s=1.0)), measured is not None
 
 
+def _given(text: str) -> Topology:
+    network = parse_network(text, "--network")
+    if network.is_uncertain or not network.ranges.keys().isdisjoint(OF_EMULATION):
+        raise ConfigError(
+            f"--network {text}: ranges, {' and '.join(OF_EMULATION)} are those of emulated cases;"
+            " give one value each"
+        )
+    return network.topology
+
+
 # ``ddp-perf predict FILE``: predictions from scaling curves, for more ranks and for changes.
-
-
-_MOST_RANKS = 2**20
 
 
 def predict(
@@ -173,8 +137,8 @@ def predict(
     """
     topology, measured = _links(network, file)
     request = PredictRequest(
-        world_sizes=_sizes("--world-sizes", world_sizes),
-        fit_world_sizes=_sizes("--fit", fit) if fit is not None else None,
+        world_sizes=parse_ranks("--world-sizes", world_sizes),
+        fit_world_sizes=parse_ranks("--fit", fit) if fit is not None else None,
         topology=topology,
         measured_links=measured,
         changes=tuple(map(parse_change, change)) if change else None,
@@ -229,14 +193,6 @@ def is_baseline(file: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and "accelerator" in content
-
-
-def _sizes(option: str, text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    sizes = [int(part) for part in parts if part.isdecimal() and 0 < int(part) <= _MOST_RANKS]
-    if len(sizes) < len(parts):
-        raise ConfigError(f"{option} {text}: it is not a list of ranks, as in 16,32,256")
-    return tuple(sorted(set(sizes)))
 
 
 def _positive(option: str, value: float | None) -> float | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +30,7 @@ from ddp_perf.core.case import (
     Schedule,
     Tolerances,
     TrainingOptions,
+    emulated,
     with_training,
 )
 from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
@@ -139,12 +141,16 @@ def cases_of(variant: Variant) -> list[Case]:
             calls = itertools.product(suite.collectives, sorted(map(parse_size, suite.sizes)))
             return [_collective_case(suite, variant, n, *call) for call in calls for n in ranks]
         case ScriptSuite() as suite:
-            rows = [[_script_case(suite, variant, n, b) for n in ranks] for b in suite.batch_sizes]
+            sizes, make = suite.batch_sizes, functools.partial(_script_cases, suite)
         case TrainingSuite() as suite:
-            rows = [
-                [case for n in ranks for case in _training_cases(suite, variant, n, size)]
-                for size in suite.sizes
-            ]
+            sizes, make = suite.sizes, functools.partial(_training_cases, suite)
+    rows = [
+        [
+            *(case for n in ranks for case in make(variant, n, size)),
+            *_emulated_cases(variant, size, make),
+        ]
+        for size in sizes
+    ]
     return [_linked(case, row, variant) for row in rows for case in row]
 
 
@@ -205,10 +211,12 @@ def _collective_case(
     )
 
 
-def _script_case(suite: ScriptSuite, variant: Variant, world_size: int, batch_size: int) -> Case:
+def _script_cases(
+    suite: ScriptSuite, variant: Variant, world_size: int, batch_size: int
+) -> list[Case]:
     env = {**suite.env, **variant.env}
     run = script_run(msgspec.structs.replace(suite, env=env), world_size, batch_size)
-    return _case(
+    case = _case(
         variant,
         world_size,
         name=as_name(run.name),
@@ -221,6 +229,7 @@ def _script_case(suite: ScriptSuite, variant: Variant, world_size: int, batch_si
         env=filled_env(env, world_size, batch_size),
         tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
     )
+    return [case]
 
 
 def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
@@ -270,6 +279,17 @@ def _training_cases(
         if _effective(case).work() != _effective(base).work()
     ]
     return [base, *others]
+
+
+def _emulated_cases(
+    variant: Variant, size: int, make: Callable[[Variant, int, int], list[Case]]
+) -> Iterator[Case]:
+    """Yield the cases of one size of which one rank runs, over the network of the suite."""
+    on_one = msgspec.structs.replace(variant, ranks_per_node=None)
+    for world_size in sorted(variant.suite.emulated):
+        assert variant.suite.network is not None  # the rules require one
+        for case in make(on_one, world_size, size):
+            yield emulated(case, variant.suite.network)
 
 
 def _effective(case: Case) -> Case:

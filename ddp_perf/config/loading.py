@@ -44,6 +44,8 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     env: tuple[tuple[str, str], ...] = ()  # several values of one name are swept
     launcher: LauncherName | None = None
     ranks_per_node: int | None = None  # of a case with more ranks than one node has
+    emulated: tuple[int, ...] = ()  # only these cases of the suites that can have them
+    network: str | None = None  # of these
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
     no_user_code: str | None = None  # the option that refuses suites which name code
 
@@ -92,6 +94,10 @@ def _overridden(suite: Suite, overrides: Overrides) -> Suite:
         changes["world_sizes"] = [size for size in sizes if size >= least]
     if overrides.batch_sizes and takes_batch_size(suite):
         changes["batch_sizes"] = [*overrides.batch_sizes]
+    can_be_emulated = not isinstance(suite, CollectivesSuite)
+    if overrides.emulated and can_be_emulated and getattr(suite, "strategy", "") != "none":
+        changes["emulated"] = [*overrides.emulated]
+        changes["network"] = overrides.network or suite.network
     if isinstance(suite, TrainingSuite):
         if "batch_sizes" in changes and isinstance(suite.batch_sizes, GlobalBatches):
             changes["batch_sizes"] = GlobalBatches(sizes=changes["batch_sizes"])
@@ -153,6 +159,8 @@ def load_cases(
             check_layout(variant.suite.world_sizes, variant.ranks_per_node)
             check_options(variant.suite)
         for case in cases_of(variant):
+            if overrides.emulated and case.network is None:
+                continue
             with _naming(path):
                 check_environment(case.env)
             key = (case.tier, case.id)  # baselines are stored by these

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ddp_perf.config.cases import filled_env, hook_name, script_run, with_technique
+from ddp_perf.config.network import NETWORK_FORM, parse_network
 from ddp_perf.config.suite import (
     CollectivesSuite,
     GlobalBatches,
@@ -43,6 +44,36 @@ def _strategies(suite: TrainingSuite) -> Iterator[str]:
             f"strategy: none synchronises nothing, so {max(suite.world_sizes)} ranks would train"
             " apart; keep world_sizes: [1], or choose ddp or fsdp"
         )
+
+
+def _emulated(suite: Suite) -> Iterator[str]:
+    if isinstance(suite, CollectivesSuite) and (suite.emulated or suite.network is not None):
+        yield "emulated: collectives measure the link, which an emulated case models; remove it"
+    if suite.network is not None:
+        parse_network(suite.network, "network:")
+        if not suite.emulated:
+            yield (
+                "network: it is that of emulated cases, and the suite has none; add emulated:"
+                " [64], or remove it"
+            )
+    if not suite.emulated:
+        return
+    if suite.network is None:
+        yield f"emulated: the links between the ranks are missing; add network: {NETWORK_FORM}"
+    if 1 in suite.emulated:
+        yield "emulated: one rank has no other; take 2 or more, and keep 1 in world_sizes"
+    if not isinstance(suite, TrainingSuite):
+        return
+    if suite.strategy == "none":
+        yield "emulated: strategy none has no collectives; choose ddp or fsdp"
+    if any(getattr(hook, "group_size", None) == "node" for hook in suite.comm_hooks):
+        yield "emulated: a hook's groups cannot be those of a node; give group_size a number"
+    if suite.fsdp.replicate is not None:
+        yield "emulated: the ranks are in one mesh; leave fsdp.replicate out"
+
+
+def _ranks(suite: TrainingSuite | ScriptSuite) -> list[int]:
+    return [*suite.world_sizes, *suite.emulated]
 
 
 def _of_gpus(suite: TrainingSuite | ScriptSuite) -> Iterator[str]:
@@ -84,7 +115,7 @@ def _hooks(suite: TrainingSuite) -> Iterator[str]:
         size = getattr(hook, "group_size", 1)
         if size == "node":
             continue  # the ranks of the nodes divide those of the case
-        for world_size in suite.world_sizes:
+        for world_size in _ranks(suite):
             if world_size % size and (world_size > 1 or suite.denominator == "ddp-1"):
                 yield (
                     f"comm_hooks: groups of {size} ranks do not divide {world_size};"
@@ -102,7 +133,7 @@ def _hooks(suite: TrainingSuite) -> Iterator[str]:
 
 def _divided_batches(suite: TrainingSuite) -> Iterator[str]:
     for size in suite.sizes if isinstance(suite.batch_sizes, GlobalBatches) else ():
-        for ranks in suite.world_sizes:
+        for ranks in _ranks(suite):
             parts = ranks * suite.gradient_accumulation
             if size % parts:
                 steps = suite.gradient_accumulation
@@ -173,7 +204,7 @@ def _script(suite: ScriptSuite) -> Iterator[str]:
             f"args: {secret} looks like a secret, which results and commands would have; let the"
             " script read a variable, which ranks inherit"
         )
-    for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
+    for world_size, batch_size in itertools.product(_ranks(suite), suite.batch_sizes):
         script_run(suite, world_size, batch_size)  # raises ConfigError, as does the next line
         filled_env(suite.env, world_size, batch_size)
 
@@ -201,7 +232,7 @@ def _matrix(suite: Suite) -> Iterator[str]:
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
             " steps counts the warm-ups too"
         )
-    for field in ("world_sizes", "batch_sizes", "comm_hooks", "collectives"):
+    for field in ("world_sizes", "emulated", "batch_sizes", "comm_hooks", "collectives"):
         values = getattr(suite, field, ())
         if isinstance(values, GlobalBatches):
             field, values = f"{field}.global", values.sizes
@@ -243,6 +274,7 @@ def _refusals(rules: _Rules, suite: Suite) -> Iterator[str]:
 
 
 _OPTIONS: _Rules = (
+    (Suite, _emulated),
     (TrainingSuite, _strategies),
     (TrainingSuite | ScriptSuite, _of_gpus),
     (TrainingSuite, _compiled),

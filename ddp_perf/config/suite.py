@@ -52,6 +52,20 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Meta(description="gpu: CUDA and NCCL, one GPU per rank. cpu: gloo, one core per rank."),
     ]
     world_sizes: Annotated[list[Count], Meta(min_length=1, description="Numbers of ranks.")]
+    emulated: Annotated[
+        list[Count],
+        Meta(
+            description="Numbers of ranks of further cases, of which one rank runs: its collectives"
+            " take the time that network gives, and have no other rank."
+        ),
+    ] = msgspec.field(default_factory=list)
+    network: Annotated[
+        str | None,
+        Meta(
+            description="The links between the ranks of emulated cases, as in"
+            " intra=1GB/s,intra_latency=50us (emulation.md)."
+        ),
+    ] = None
     steps: Annotated[Count, Meta(description="Steps of a launch, warm-ups included.")] = 60
     warmup: Annotated[int, Meta(ge=0, description="Unmeasured first steps of a launch.")] = 5
     launches: Annotated[

@@ -140,6 +140,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     training: TrainingOptions = TrainingOptions()
     world_size: int
     nodes: int = 1  # with as many ranks on each
+    # The links that the collectives of an emulated case take their time from, as its suite states
+    # them: one of its ranks runs. None: all ranks run.
+    network: str | None = None
     launcher: LauncherName = "forkserver"  # it changes no step, and is not in the fingerprint
     batch_size: int | None  # per rank and micro-step; None: a collective
     # Samples of a step over all ranks and micro-steps, which is the same for any number of ranks
@@ -170,6 +173,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def ranks_per_node(self) -> int:
         """The ranks on each of its nodes: 2 × 8 ranks do not cost what 4 × 4 do."""
         return self.world_size // self.nodes
+
+    @property
+    def run_per_node(self) -> int:
+        """The ranks that run on each of its nodes: one of an emulated case."""
+        return self.ranks_per_node if self.network is None else 1
+
+    @property
+    def run_ranks(self) -> int:
+        """The ranks that run, and have results."""
+        return self.nodes * self.run_per_node
 
     @property
     def ranks_text(self) -> str:
@@ -240,6 +253,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             work |= self._training()
         if self.nodes > 1:
             work["nodes"] = self.nodes
+        if self.network is not None:
+            work["network"] = self.network
         work |= {f"env.{name}": self._of_any_ranks(name) for name in self.working_env}
         return work
 
@@ -361,5 +376,25 @@ def layout_curves(works: Sequence[Mapping[str, Scalar]]) -> dict[int | None, lis
 
 
 def curve_label(case_id: str, ranks: int) -> str:
-    """Return a case's id without its ranks and nodes: ``mlp-b64`` of ``mlp-ws16-2x8-b64``."""
+    """Return a case's id without its ranks and nodes: ``mlp-b64`` of ``mlp-ws16-2x8-b64``.
+
+    An emulated one keeps that it is.
+    """
     return re.sub(rf"(^|-)ws{ranks}(-\d+x\d+)?(?=-|$)", "", case_id)
+
+
+EMULATED = "emulated"
+
+
+def emulated(case: Case, network: str) -> Case:
+    """Return the case with one of its ranks running, over this network: ``mlp-ws64-emulated-b8``.
+
+    It keeps the id of the one-rank case, whose rank does run.
+    """
+    found = re.compile(rf"(^|-)ws{case.world_size}(?=-|$)")
+
+    def named(case_id: str) -> str:
+        return found.sub(rf"\1ws{case.world_size}-{EMULATED}", case_id, count=1)
+
+    base = None if case.base is None else named(case.base)
+    return msgspec.structs.replace(case, id=named(case.id), base=base, network=network)

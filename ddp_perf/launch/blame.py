@@ -33,8 +33,8 @@ def combine(
         return _named(*_cause(request, ends), ends)
     results = sorted(_results(ends), key=lambda result: result.placement.rank)
     ranks = [result.placement.rank for result in results]
-    if ranks != list(range(request.case.world_size)):
-        detail = f"there are results of the ranks {ranks}, of {request.case.world_size} ranks"
+    if ranks != list(range(request.case.run_ranks)):
+        detail = f"there are results of the ranks {ranks}, of {request.case.run_ranks} ranks"
         return request.not_run(detail)
     disagreement = check_agreement(request, results)
     if disagreement is None:

@@ -222,7 +222,7 @@ class DdpSession:
         expected, cluster = self.options.expect_devices, self.options.cluster
         if self.capacity.is_too_old(case) or (cluster.each_node and case.nodes > 1):
             return False
-        return expected is None or case.tier == "cpu" or case.ranks_per_node <= expected
+        return expected is None or case.tier == "cpu" or case.run_per_node <= expected
 
     def audit(self) -> None:
         """Run the audit, if one is wanted and a suite was measured. The machine is still leased."""

@@ -231,7 +231,7 @@ def step_charts(measurement: Measurement, baseline_s: float | None) -> Iterator[
     """Yield the steps of each launch, which are judged, and of each rank in all launches."""
     launches = [(f"launch {one.round + 1}", one.step_s) for one in measurement.launches]
     yield _boxes(launches, "Steps of each launch", baseline_s)
-    ranks = range(measurement.case.world_size)
+    ranks = range(measurement.case.run_ranks)
     if len(ranks) > 1:
         steps = [
             (f"rank {rank}", [s for one in measurement.launches for s in one.ranks[rank].step_s])

@@ -181,6 +181,13 @@ def _targets_met(row: CaseRow) -> float | None:
 
 _FIGURES = (
     FigureColumn(
+        "emulated_ranks",
+        "emulated ranks",
+        "of an emulated case: the ranks that its one rank runs as one of",
+        _whole,
+        "wide",
+    ),
+    FigureColumn(
         "step_s",
         "step ms",
         "the median over launches of the typical (median) step of all ranks",

@@ -295,6 +295,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     precision: str | None  # None: a script chooses it
     ranks: int
+    emulated_ranks: int | None  # of an emulated case: so many ranks, one of which ran
     batch_size: int | None  # per rank and micro-step
     global_batch: int | None  # samples of a step that all ranks share; None: weak scaling
     launches: int
@@ -450,6 +451,7 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
         strategy=case.strategy,
         precision=case.precision,
         ranks=case.world_size,
+        emulated_ranks=None if case.network is None else case.world_size,
         batch_size=case.batch_size,
         global_batch=case.global_batch,
         launches=len(measurement.launches),

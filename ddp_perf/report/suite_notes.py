@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.case import Case
 from ddp_perf.core.launch import KeptOutput, NcclChoice
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import metric_title
@@ -39,6 +40,7 @@ def suite_notes(result: SuiteResult) -> list[str]:
     names = short_names(result.measurements)
     changed = dict.fromkeys(change for found in result.findings for change in found.changed)
     return [
+        *emulation_notes(measured.case for measured in result.measurements.values()),
         *_shared_batches(result),
         *([] if result.outlier_host is None else [str(result.outlier_host)]),
         *node_notes(result, names),
@@ -64,6 +66,17 @@ def _rotating(result: SuiteResult) -> list[str]:
     return [
         f"{counted(len(rotating), 'case')} {verb} over a week, and may only be red by structure and"
         " loss: times and memory are reported"
+    ]
+
+
+def emulation_notes(cases: Iterable[Case]) -> list[str]:
+    """Return a line for each network of emulated cases: what it is, and what is not in it."""
+    networks = Counter(case.network for case in cases if case.network is not None)
+    return [
+        f"{counted(number, 'emulated case')}: one rank runs, and its collectives take the time of"
+        f" {network}; the others' delays, congestion, and the memory traffic of real collectives"
+        " are not in it"
+        for network, number in networks.items()
     ]
 
 

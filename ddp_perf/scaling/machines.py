@@ -285,7 +285,7 @@ _FIGURES: dict[FigureName, _Figure] = {
 
 
 def _link_of(environment: Environment, case: Case) -> str | None:
-    if case.world_size == 1 or case.nodes > 1:  # the link between nodes is not read
+    if case.run_ranks == 1 or case.nodes > 1:  # the link between nodes is not read
         return None
     return environment.link_of(case.world_size) or environment.interconnect
 

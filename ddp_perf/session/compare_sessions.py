@@ -159,7 +159,7 @@ def _differences(first: ComparedSession, second: ComparedSession) -> list[str]:
         if machine.pooled_host != other_machine.pooled_host:
             found.append(f"hosts {machine.pooled_host} and {other_machine.pooled_host}")
         found += mismatches(
-            machine, other_machine, world_size=one.case.world_size, nodes=one.case.nodes
+            machine, other_machine, world_size=one.case.run_ranks, nodes=one.case.nodes
         )
     return list(dict.fromkeys(found))[:3]
 
@@ -380,7 +380,7 @@ def machine_differences(old: ComparedSide, new: ComparedSide) -> tuple[str, ...]
     for key in measured[0].keys() & measured[1].keys():
         (suite, one), (other, _) = measured[0][key], measured[1][key]
         for name, *values in checked_conditions(
-            suite.environment, other.environment, one.case.world_size, one.case.nodes
+            suite.environment, other.environment, one.case.run_ranks, one.case.nodes
         ):
             if values[0] != values[1]:
                 found.add(change_text(name, *values))

@@ -353,8 +353,8 @@ def _problems_of_launches(case_id: str, measurement: Measurement) -> Iterator[st
         ranks = f"measurements.{case_id}.launches[{i}].ranks"
         if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
             yield f"{ranks}: a rank has no step, or a step has no time"
-        if case.world_size < 1 or len(launch.ranks) != case.world_size:
-            yield f"{ranks}: {len(launch.ranks)} ranks, and world_size is {case.world_size}"
+        if case.world_size < 1 or len(launch.ranks) != case.run_ranks:
+            yield f"{ranks}: {len(launch.ranks)} ranks, of {case.run_ranks} that run"
 
 
 def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:

@@ -405,5 +405,5 @@ def _stored_already(
 def _other_machine(new: NewSession, stored: CaseBaseline) -> str | None:
     case = new.case
     return other_machine(
-        stored, new.session.environment, world_size=case.world_size, nodes=case.nodes
+        stored, new.session.environment, world_size=case.run_ranks, nodes=case.nodes
     )

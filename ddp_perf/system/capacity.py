@@ -54,12 +54,12 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     def _lacking(self, case: Case) -> str | None:
         """Return what the case needs on its nodes and what was found, or None if it is enough."""
         if case.tier == "gpu":
-            needed, found = case.ranks_per_node, len(self.machine.gpus)
+            needed, found = case.run_per_node, len(self.machine.gpus)
             what, each, remark = counted(needed, "CUDA device"), "", ""
             if self.machine.problem and found < needed:
                 remark = f" (NVML: {self.machine.problem})"
         else:
-            needed, found = case.ranks_per_node * case.threads_per_rank, self.cores
+            needed, found = case.run_per_node * case.threads_per_rank, self.cores
             what, each, remark = counted(needed, "core"), f", {case.threads_per_rank} per rank", ""
         if found >= needed and self.nodes >= case.nodes:
             return None
@@ -74,7 +74,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     def _too_old(self, case: Case) -> str | None:
         if case.tier == "cpu" or case.precision not in _NEEDS_AMPERE:
             return None
-        for gpu in self.machine.gpus[: case.ranks_per_node]:
+        for gpu in self.machine.gpus[: case.run_per_node]:
             if gpu.compute_capability < _AMPERE:
                 needed, found = (
                     f"{major}.{minor}" for major, minor in (_AMPERE, gpu.compute_capability)

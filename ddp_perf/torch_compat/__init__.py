@@ -102,6 +102,12 @@ def work_of(future: Any) -> dist.Work:
     return work
 
 
+def wait_on_gpu(cycles: int) -> None:
+    """Launch a kernel on the current stream that only waits, for about so many of its cycles."""
+    sleep: Any = torch.cuda._sleep
+    sleep(cycles)
+
+
 @contextlib.contextmanager
 def foreach_on_cpu() -> Iterator[None]:
     """Let optimizers choose on a CPU as on a GPU: they work on lists of tensors by default."""

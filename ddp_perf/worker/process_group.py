@@ -17,6 +17,7 @@ from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 from ddp_perf.system.host.network import interface_between_nodes, is_loopback
 from ddp_perf.system.variables import nccl_settings
 from ddp_perf.torch_compat import device_uuid, flight_recorder_variable
+from ddp_perf.worker.emulation import EMULATED, register_emulation
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.rank_context import RankContext, RankStart
 from ddp_perf.worker.steps.trainer import graph_stream
@@ -140,7 +141,7 @@ def measure_in_group(request: LaunchRequest, start: RankStart) -> RankResult:
     case, rank = request.case, start.rank
     set_variables(case)
     device, placement = place(case, rank, start.local_rank, shared_gpu=request.shared_gpu)
-    backend = backend_of(request)
+    backend = EMULATED if register_emulation(request) else backend_of(request)
     dist.init_process_group(
         backend,
         store=start.store,
@@ -187,7 +188,7 @@ def set_variables(case: Case) -> None:
     else:
         # Inductor would start up to 32 compilers in each rank. They share the machine, and compete
         # with the rank's deadline for its first step.
-        share = max(1, len(allowed_cores()) // case.ranks_per_node)
+        share = max(1, len(allowed_cores()) // case.run_per_node)
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(min(_MOST_COMPILERS, share)))
     os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
 
@@ -196,7 +197,7 @@ def let_nccl_report(request: LaunchRequest) -> None:
     """Let NCCL print its choice if the output is kept, unless the user chose what it prints."""
     case = request.case
     is_chosen = any("NCCL_DEBUG" in name for name in {**nccl_settings(os.environ), **os.environ})
-    if request.output is not None and case.tier == "gpu" and case.world_size > 1 and not is_chosen:
+    if request.output is not None and case.tier == "gpu" and case.run_ranks > 1 and not is_chosen:
         os.environ["NCCL_DEBUG"] = "INFO"
 
 

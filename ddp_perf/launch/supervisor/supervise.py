@@ -92,7 +92,7 @@ class _NodeRanks:
             self._request = _with_directories(request, self._records, self._profiles)
         self._directory = directory
         self._driver = driver
-        self._first = message.number * request.case.ranks_per_node
+        self._first = message.number * request.case.run_per_node
         self._meeting: Rendezvous | None = None
         if message.endpoint is not None:
             self._meeting = Rendezvous(
@@ -103,7 +103,7 @@ class _NodeRanks:
 
     def run(self) -> Answer:
         request, driver = self._request, self._driver
-        count = request.case.ranks_per_node
+        count = request.case.run_per_node
         heartbeats = Heartbeats(count, first=self._first)
         with _ending(self._ranks, request.case.tier, driver):
             for local_rank in range(count):

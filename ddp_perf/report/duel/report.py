@@ -58,6 +58,7 @@ from ddp_perf.report.case_text import cause_line, describe_launch_failure
 from ddp_perf.report.duel.forest import forest
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
+from ddp_perf.report.suite_notes import emulation_notes
 from ddp_perf.work.changes import grows, line_of
 from ddp_perf.work.text import change_sentence, edited_notes
 from ddp_perf.work.values import WorkChange
@@ -126,7 +127,7 @@ def build_duel(duel: Duel) -> Report:
             columns=DUEL_COLUMNS,
             rows=_rows(report),
         ),
-        notes=notes(_notes(report)),
+        notes=notes([*_notes(report), *emulation_notes(case.cases.b for case in duel.cases)]),
         sections=(*sections, *_left_out(duel), *_environments(report)),
         certainty=certainty(report) if report.rows else None,
         next=report.next,

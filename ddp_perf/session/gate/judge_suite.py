@@ -207,7 +207,7 @@ def _why_refused(measurement: Measurement, context: JudgingContext) -> tuple[Out
         reason = f"{path} contains other work: {', '.join(changed)}; {remedies.other_work}"
         return Outcome.INCOMPARABLE, reason
     if other := other_machine(
-        stored, context.environment, world_size=case.world_size, nodes=case.nodes
+        stored, context.environment, world_size=case.run_ranks, nodes=case.nodes
     ):
         return Outcome.INCOMPARABLE, f"{path}: {other}; {remedies.other_machine}"
     return None

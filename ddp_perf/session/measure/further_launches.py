@@ -130,7 +130,7 @@ def _profile(request: LaunchRequest, steps: int, bench: Bench) -> CaseProfile:
         return CaseProfile(directory=str(directory), problem=str(outcome))
     if (why := outcome.why_missing("profile")) is not None:
         return CaseProfile(directory=str(directory), problem=why)
-    files = {rank: Path(profiling.file(rank)) for rank in range(request.case.world_size)}
+    files = {rank: Path(profiling.file(rank)) for rank in range(request.case.run_ranks)}
     try:
         merge_traces(files, directory / MERGED)
         analysis = analyse_traces(list(files.values()))

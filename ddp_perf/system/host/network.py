@@ -40,7 +40,7 @@ def group_interface(case: Case) -> str | None:
     """
     variable = "NCCL_SOCKET_IFNAME" if case.tier == "gpu" else "GLOO_SOCKET_IFNAME"
     name = os.environ.get(variable, "").removeprefix("=")
-    if case.world_size == 1:
+    if case.run_ranks == 1:
         return None
     meeting = os.environ.get("MASTER_ADDR")
     if not name and case.nodes > 1 and meeting is not None and rdma_networks() is None:

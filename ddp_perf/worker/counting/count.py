@@ -20,9 +20,10 @@ from ddp_perf.torch_compat import (
     foreach_on_cpu,
 )
 from ddp_perf.worker.counting.compilation import CapturedDryRun, add_compilation
-from ddp_perf.worker.counting.dry import DryRun, init_lone_group
+from ddp_perf.worker.counting.dry import DryRun
 from ddp_perf.worker.counting.sites import note_makers, own_package
 from ddp_perf.worker.counting.step_recorder import record_step
+from ddp_perf.worker.lone_group import init_lone_group
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.report import Heartbeats

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
-import torch.distributed as dist
-from torch.distributed import HashStore, distributed_c10d
+from torch.distributed import HashStore
 
 from ddp_perf.core.subject import ScriptRun
 from ddp_perf.core.work import CountRequest, StepWork
@@ -19,12 +18,13 @@ from ddp_perf.errors import NeedsGpuError
 from ddp_perf.torch_compat import foreach_on_cpu
 from ddp_perf.torch_compat.internals import modes_disabled, worker_batches
 from ddp_perf.worker.counting.count import Computing, limit_memory
-from ddp_perf.worker.counting.dry import LONE, register_lone_backend
 from ddp_perf.worker.counting.sites import Makers, note_makers, own_package
 from ddp_perf.worker.counting.step_recorder import record_step
 from ddp_perf.worker.counting.structure import SETTLED_AFTER
+from ddp_perf.worker.lone_group import LONE, register_lone_backend
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.report import Heartbeats
+from ddp_perf.worker.script.groups import groups_of
 from ddp_perf.worker.script.hooks import patched
 from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.refusals import too_few_to_count
@@ -54,51 +54,6 @@ def unrecorded_batches() -> Iterator[None]:
 def _receive_unseen(receive: Callable[[Any], Any], loader: Any) -> Any:
     with modes_disabled():
         return receive(loader)
-
-
-# The process groups of a script whose rank runs alone.
-
-
-@contextlib.contextmanager
-def lone_groups(rank: int, world_size: int) -> Iterator[None]:
-    """Give code inside the ``with`` block lone groups, whatever backend and store it asks for.
-
-    Its default group is that of ``rank``, unless it states another rank. Objects that another rank
-    would broadcast are the rank's own.
-    """
-    register_lone_backend()
-
-    def meet(
-        rendezvous: object, url: object, own: int = -1, size: int = -1, **options: object
-    ) -> Iterator[tuple[dist.Store, int, int]]:
-        yield dist.HashStore(), rank if own < 0 else own, world_size if size < 0 else size
-
-    with contextlib.ExitStack() as stack:
-        for owner, name, around in (
-            # Private ones: whatever makes a group calls them, however the script imported that.
-            (distributed_c10d, "rendezvous", meet),
-            (distributed_c10d, "_new_process_group_helper", _make_lone_group),
-            (distributed_c10d, "broadcast_object_list", _broadcast_own),
-            (dist, "broadcast_object_list", _broadcast_own),
-        ):
-            stack.enter_context(patched(owner, name, around))
-        yield
-
-
-def _make_lone_group(make: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-    size, own, ranks, _backend, *others = args
-    return make(size, own, ranks, LONE, *others, **{**kw, "device_id": None})
-
-
-def _broadcast_own(
-    broadcast: Callable[..., None],
-    objects: list[Any],
-    src: object = None,
-    group: Any = None,
-    device: Any = None,
-    **options: object,
-) -> None:
-    broadcast(objects, dist.get_rank(), group, device)
 
 
 # Counting a step of a script on one rank that runs alone, on a CPU.
@@ -139,9 +94,10 @@ def count_script(
         case, request.rank, heartbeats, needed=_COUNTED_STEP, short=too_few_to_count
     )
     tree = PrivateTree(directory, paths) if run.scratch else None
+    register_lone_backend()
     with (
         contextlib.nullcontext() if tree is None else tree.entered(),
-        lone_groups(request.rank, case.world_size),
+        groups_of(LONE, request.rank, case.world_size),
         _without_cuda(run),
         foreach_on_cpu() if request.case.tier == "gpu" else contextlib.nullcontext(),
         Computing(),  # type: ignore[no-untyped-call]

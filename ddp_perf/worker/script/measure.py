@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -26,6 +27,7 @@ from ddp_perf.worker.counting.structure import (
     ddp_logging,
     parameter_digest,
 )
+from ddp_perf.worker.emulation import EMULATED, register_emulation
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.measure import (
     Prepared,
@@ -36,6 +38,7 @@ from ddp_perf.worker.measure import (
 from ddp_perf.worker.process_group import place_script, placement_on, set_variables
 from ddp_perf.worker.rank_context import RankContext, RankStart
 from ddp_perf.worker.script import refusals
+from ddp_perf.worker.script.groups import groups_of
 from ddp_perf.worker.script.private_tree import PrivateTree
 from ddp_perf.worker.script.run import (
     become_main,
@@ -92,7 +95,14 @@ def measure_script(
         return work() if tree is None else _with_files(work, tree, lists_own=local_rank == 0)
 
     plan = _plan(request, context, steps)
-    with stack_signal_kept(), contextlib.nullcontext() if tree is None else tree.entered():
+    groups: AbstractContextManager[None] = contextlib.nullcontext()
+    if register_emulation(request):
+        groups = groups_of(EMULATED, rank, case.world_size)
+    with (
+        stack_signal_kept(),
+        contextlib.nullcontext() if tree is None else tree.entered(),
+        groups,
+    ):
         result = with_files(
             lambda: steps.run(
                 plan, lambda: run_as_main(run, file), lambda work: end(lambda: with_files(work))

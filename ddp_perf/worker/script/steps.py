@@ -47,7 +47,7 @@ def await_other_ends(case: Case, rank: int, how: str, done: int) -> None:
     on would be taken for its partner. Raises ScriptError if another rank
     trains on, or trained for another number of steps.
     """
-    if case.world_size == 1:
+    if case.run_ranks == 1:
         return
     store = default_store()
     keys = {other: f"ddp_perf/ended/{other}" for other in range(case.world_size)}

@@ -12,13 +12,11 @@ from typer.testing import CliRunner
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.baselines.work import WorkBaseline
 from ddp_perf.cli.app import app
-from ddp_perf.cli.predict import parse_network
 from ddp_perf.core.launch import Collective
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.errors import ConfigError
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import read_results, write_results
-from ddp_perf.stats.link import Link, Topology, ring_s
+from ddp_perf.stats.link import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
@@ -161,40 +159,12 @@ def test_a_prediction_uses_nodes_price_and_deadline(results):
 LINKS = "gpus_per_node=8,intra=300GB/s,inter=25GB/s"
 
 
-def test_a_network_is_read_in_its_units_with_the_latencies_of_nccl():
-    near, far = Link(latency_s=5.7e-6, bytes_per_s=300e9), Link(latency_s=14e-6, bytes_per_s=25e9)
-    plain = Topology(gpus_per_node=8, intra=near, inter=far)
+@pytest.mark.parametrize("more", ["busy=1ns/B", "jitter=1us", "inter_latency=1-2us"])
+def test_a_prediction_takes_the_values_of_a_network_that_it_uses(results, more):
+    done = run(results, "--network", f"{LINKS},{more}")
 
-    assert parse_network(LINKS) == plain
-    assert parse_network("inter=25GB/s, gpus_per_node=8, intra=300.0GB/s") == plain
-    slow = parse_network(f"{LINKS},inter_latency=20us,intra_latency=2.5µs")
-    assert (slow.intra.latency_s, slow.inter.latency_s) == pytest.approx((2.5e-6, 20e-6))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "there is no key ''"),
-        (f"{LINKS},infra=3GB/s", "there is no key 'infra'"),
-        (f"{LINKS},intra=3GB/s", "intra is given twice"),
-        (LINKS.replace("25GB/s", "25"), "inter=25 is not above 0 in the unit of its key"),
-        (LINKS.replace("25GB/s", "0GB/s"), "inter=0GB/s is not above 0"),
-        (LINKS.replace("25GB/s", "nanGB/s"), "inter=nanGB/s is not above 0"),
-        (LINKS.replace("8", "2.5"), "gpus_per_node=2.5 is not above 0"),
-        (LINKS.replace("8", "0"), "gpus_per_node=0 is not above 0"),
-        (f"{LINKS},inter_latency=20", "inter_latency=20 is not above 0 in the unit"),
-        (f"{LINKS},inter_latency", "inter_latency= is not above 0 in the unit"),
-        ("inter_latency=20us", "without gpus_per_node and intra and inter"),
-    ],
-)
-def test_a_wrong_network_is_refused_in_one_line_with_the_keys(text, said):
-    with pytest.raises(ConfigError) as caught:
-        parse_network(text)
-
-    message = str(caught.value)
-    assert f"--network {text}: {said}" in message
-    assert "; write gpus_per_node=N,intra=…GB/s,inter=…GB/s, and intra_latency=…us" in message
-    assert "\n" not in message
+    assert done.exit_code == 4
+    assert "ranges, busy and jitter are those of emulated cases; give one value" in done.stderr
 
 
 def test_the_plot_is_written_and_named_on_stderr(results, tmp_path):

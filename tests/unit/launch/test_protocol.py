@@ -26,7 +26,7 @@ from ddp_perf.launch.protocol import (
 )
 
 MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
-DIGEST = "25860727afb42989"
+DIGEST = "e5eb269dd2e15564"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 

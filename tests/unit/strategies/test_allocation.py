@@ -11,7 +11,8 @@ from torch import nn
 
 from ddp_perf.errors import ConfigError
 from ddp_perf.strategies.strategy import Parts, apply_strategy
-from ddp_perf.worker.counting.dry import DryRun, init_lone_group
+from ddp_perf.worker.counting.dry import DryRun
+from ddp_perf.worker.lone_group import init_lone_group
 from tests.builders import make_cases
 from tests.torch_versions import needs_cpu_shards
 

@@ -8,8 +8,8 @@ import pytest
 import torch.distributed as dist
 
 import ddp_perf
-from ddp_perf.worker.counting.dry import init_lone_group
 from ddp_perf.worker.counting.sites import SiteNames, SourceLine, Spot
+from ddp_perf.worker.lone_group import init_lone_group
 from ddp_perf.worker.steps.trainer import Trainer
 from tests.torch_versions import needs_cpu_shards
 from tests.unit.worker.counting.recorded_steps import (

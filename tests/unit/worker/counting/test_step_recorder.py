@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import ddp_perf
 from ddp_perf.core.work import HOST_READS, StepWork
-from ddp_perf.worker.counting.dry import init_lone_group
+from ddp_perf.worker.lone_group import init_lone_group
 from tests.torch_versions import needs_cpu_shards
 from tests.unit.worker.counting.recorded_steps import (
     code_name,

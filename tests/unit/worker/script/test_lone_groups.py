@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker.script.count import lone_groups
+from ddp_perf.worker.lone_group import LONE, register_lone_backend
+from ddp_perf.worker.script.groups import groups_of
 
 RANK, RANKS = 2, 4
 imported_before = dist.init_process_group  # as ``from torch.distributed import …`` has it
@@ -18,7 +19,8 @@ without_nccl = pytest.mark.filterwarnings("ignore:Attempted to get default timeo
 @pytest.fixture
 def alone():
     """A rank whose code makes its own groups."""
-    with lone_groups(RANK, RANKS):
+    register_lone_backend()
+    with groups_of(LONE, RANK, RANKS):
         yield
         dist.destroy_process_group()
 
@@ -72,7 +74,8 @@ def test_objects_of_another_rank_are_the_ranks_own(alone):
 
 
 def test_groups_are_real_ones_again_after_the_block():
-    with lone_groups(RANK, RANKS):
+    register_lone_backend()
+    with groups_of(LONE, RANK, RANKS):
         pass
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -10,7 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_perf.worker.counting.dry import COMPUTED_BYTES, DryRun, init_lone_group
+from ddp_perf.worker.counting.dry import COMPUTED_BYTES, DryRun
+from ddp_perf.worker.lone_group import init_lone_group
 
 RANK, RANKS = 2, 4
 

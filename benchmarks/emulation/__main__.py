@@ -1,0 +1,337 @@
+"""Emulated against measured: two ranks on two hosts with a limited link, and eight edits.
+
+    python benchmarks/emulation [--rounds N] [--write]
+
+The hosts are network namespaces, each with one core. For each bandwidth the link is measured by
+all-reduces (``link.py``); then each case is launched on both hosts and emulated, in turn. Nothing
+was chosen by the figures of the last two bandwidths. It needs root, iproute2 and two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.emulation.link import SIZES
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.loading import checked_suite
+from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.launch.engines.hosts import Hosts
+from ddp_perf.launch.server_launcher import ServerLauncher
+from ddp_perf.stats.interval import ratio_of_positive
+from ddp_perf.stats.link import LinkPoint
+from ddp_perf.stats.link_fit import fit_link
+from ddp_perf.stats.step_decomposition import decompose
+from tests.system.two_hosts import MBIT, TwoHosts, obstacle, two_hosts
+
+RECORDED = Path(__file__).parents[1] / "data/emulation.json"
+LINKS = {"300 Mbit/s": 300 * MBIT, "1 Gbit/s": 1000 * MBIT, "3 Gbit/s": 3000 * MBIT}
+_BURST = 20_000  # bytes: two packets
+_LINK = Path(__file__).with_name("link.py")
+_BASE: dict[str, Any] = {
+    "tier": "cpu",
+    "workload": "mlp",
+    "model": {"input_dim": 512, "hidden_dim": 512, "output_dim": 512, "num_layers": 6},
+    "ddp": {"bucket_cap_mb": 1},
+    "batch_sizes": [256],
+    "steps": 30,
+}
+_SHARDED = {**_BASE, "strategy": "fsdp", "fsdp": {"reshard_after_forward": False}}
+del _SHARDED["ddp"]
+
+
+class Edit(NamedTuple):
+    """A change of a suite, or what is injected into it."""
+
+    name: str
+    fields: Mapping[str, Any] = MappingProxyType({})
+    injected: str | None = None
+    base: dict[str, Any] = _BASE
+
+
+EDITS = (
+    Edit("one bucket", {"ddp": {"bucket_cap_mb": 25}}),
+    Edit("find_unused_parameters", {"ddp": {"bucket_cap_mb": 1, "find_unused_parameters": True}}),
+    Edit("static_graph", {"ddp": {"bucket_cap_mb": 1, "static_graph": True}}),
+    Edit("a loss read in each step", injected="sync-each-step"),
+    Edit("no overlap", injected="no-overlap"),
+    Edit("two micro-steps, one of them no_sync", {"gradient_accumulation": 2}),
+    Edit("bf16 hook", {"comm_hooks": [{"kind": "bf16"}]}),
+    Edit("larger layers", {"model": {**_BASE["model"], "hidden_dim": 768}}),
+    Edit("reshard_after_forward", {"fsdp": {"reshard_after_forward": True}}, base=_SHARDED),
+)
+_BASES = {"DDP": Edit("DDP"), "FSDP2": Edit("FSDP2", base=_SHARDED)}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A case over one link: measured and emulated steps in turn."""
+
+    link: str
+    name: str
+    base: str | None  # None: it is one
+    measured_s: tuple[float, ...]
+    emulated_s: tuple[float, ...]
+    measured_exposed_s: float | None
+    emulated_exposed_s: float | None
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one run."""
+
+    date: str
+    commit: str
+    networks: dict[str, str]
+    rows: tuple[Row, ...]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--link", action="append", choices=list(LINKS))
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args(arguments)
+    if why := obstacle():
+        sys.exit(why)
+    networks, rows = dict[str, str](), list[Row]()
+    with two_hosts() as hosts:
+        for link in asked.link or LINKS:
+            limit(hosts, LINKS[link])
+            networks[link] = network = measured_network(hosts)
+            print(f"{link}: {network}", flush=True)
+            for row in compare(hosts, link, network, asked.rounds):
+                rows.append(row)
+            for line in lines([row for row in rows if row.link == link]):
+                print(line, flush=True)
+    for line in conclusion(rows):
+        print(line)
+    if asked.write:
+        done = Recorded(date=_today(), commit=_commit(), networks=networks, rows=tuple(rows))
+        RECORDED.write_bytes(msgspec.json.format(msgspec.json.encode(done)) + b"\n")
+    return 0
+
+
+def limit(hosts: TwoHosts, bytes_per_s: float) -> None:
+    """Limit the link, with so small a burst that even a small message takes its time."""
+    rate = ["rate", f"{int(8 * bytes_per_s)}bit", "burst", str(_BURST), "latency", "500ms"]
+    for name in hosts.names:
+        command = ["tc", "-n", name, "qdisc", "replace", "dev", "cable", "root", "tbf", *rate]
+        subprocess.run(command, check=True)
+
+
+def measured_network(hosts: TwoHosts) -> str:
+    """Return the link between the hosts as the text of a suite, with the intervals of its fit."""
+    ranks = [
+        subprocess.Popen(
+            [
+                "taskset",
+                "-c",
+                str(rank),
+                "ip",
+                "netns",
+                "exec",
+                name,
+                sys.executable,
+                str(_LINK),
+                str(rank),
+                hosts.addresses[0],
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank, name in enumerate(hosts.names)
+    ]
+    output = next(rank.communicate(timeout=300)[0] for rank in ranks)
+    found = json.loads(output)
+    points = [
+        LinkPoint(payload=size, seconds=seconds)
+        for size in SIZES
+        for seconds in found["times"][str(size)]
+    ]
+    fit = fit_link(points, kind="all_reduce", ranks=2)
+    if fit is None:
+        sys.exit(f"the times do not determine the link: {found}")
+    slow, fast = (f"{value / 1e9:.6f}" for value in fit.bytes_per_s)
+    short, long = (f"{value * 1e6:.1f}" for value in fit.latency_s)
+    busy = f",busy={found['busy'] * 1e9:.4f}ns/B" if found["busy"] * 1e9 >= 1e-4 else ""
+    return f"intra={slow}-{fast}GB/s,intra_latency={short}-{long}us{busy}"
+
+
+def compare(hosts: TwoHosts, link: str, network: str, rounds: int) -> Iterator[Row]:
+    """Launch every case on both hosts and emulated, in random order in each round."""
+    subjects = {**_BASES, **{edit.name: edit for edit in EDITS}}
+    requests = {name: requests_of(edit, network) for name, edit in subjects.items()}
+    found: dict[tuple[str, str], list[LaunchResult]] = {}
+    order = random.Random(0)
+    with tempfile.TemporaryDirectory() as directory, _launchers(hosts, Path(directory)) as both:
+        for number in range(rounds):
+            turns = [(name, kind) for name in subjects for kind in both]
+            for name, kind in order.sample(turns, len(turns)):
+                request = msgspec.structs.replace(requests[name][kind], round=number)
+                outcome = both[kind].launch(request)
+                if not isinstance(outcome, LaunchResult):
+                    sys.exit(f"{name}, {kind}: {outcome}")
+                found.setdefault((name, kind), []).append(outcome)
+            print(f"  round {number + 1} of {rounds}", flush=True)
+    for name, edit in subjects.items():
+        measured, emulated = (found[name, kind] for kind in ("measured", "emulated"))
+        base = None if name in _BASES else "FSDP2" if edit.base is _SHARDED else "DDP"
+        yield Row(
+            link=link,
+            name=name,
+            base=base,
+            measured_s=tuple(each.typical_step_s for each in measured),
+            emulated_s=tuple(each.typical_step_s for each in emulated),
+            measured_exposed_s=exposed_s(measured),
+            emulated_exposed_s=exposed_s(emulated),
+        )
+
+
+def requests_of(edit: Edit, network: str) -> dict[str, LaunchRequest]:
+    """Return the launch of the edited suite on two hosts, and of one emulated rank."""
+    injections: tuple[Injection, ...] = ()
+    if edit.injected is not None:
+        injections = (parse_injection(edit.injected),)
+    fields = {**edit.base, **edit.fields}
+    (real,) = cases_of(Variant(suite=checked_suite({**fields, "suite": "a", "world_sizes": [2]})))
+    alone = {**fields, "suite": "a", "world_sizes": [1], "emulated": [2], "network": network}
+    _, one = cases_of(Variant(suite=checked_suite(alone)))
+    real = msgspec.structs.replace(real, nodes=2)
+    return {
+        "measured": LaunchRequest(case=real, round=0, injections=injections),
+        "emulated": LaunchRequest(case=one, round=0, injections=injections),
+    }
+
+
+@contextlib.contextmanager
+def _launchers(hosts: TwoHosts, directory: Path) -> Iterator[dict[str, ServerLauncher]]:
+    """Open the launchers: two hosts, each with a core of its own, and this machine."""
+    shell = directory / "shell"
+    inside = 'ip netns exec "$1" unshare --uts sh -c \'hostname "$1" && exec sh -c "$2"\' sh'
+    shell.write_text(
+        f'case "$1" in {hosts.names[0]}) core=0;; *) core=1;; esac\n'
+        f'exec taskset -c $core {inside} "$1" "$2"\n',
+        encoding="utf-8",
+    )
+    endpoint = f"{hosts.addresses[0]}:29400"
+    engine = Hosts(hosts.names, node_shell=f"sh {shell} {{node}}", endpoint=endpoint)
+    both = {"measured": ServerLauncher(engine), "emulated": ServerLauncher()}
+    with contextlib.ExitStack() as stack:
+        for launcher in both.values():
+            stack.callback(launcher.close)
+        yield both
+
+
+def exposed_s(launches: list[LaunchResult]) -> float | None:
+    """Return the median exposed communication of the launches that measured it."""
+    terms = [found for launch in launches if (found := decompose(launch)) is not None]
+    return statistics.median(one.terms["exposed"] for one in terms) if terms else None
+
+
+# What the rows say.
+
+
+class Change(NamedTuple):
+    """The change of a step by an edit, as a share of the base's step."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_certain(self) -> bool:
+        return not self.low <= 1 <= self.high
+
+
+def change(edit: tuple[float, ...], base: tuple[float, ...]) -> Change:
+    """Return the change over the rounds. Both launches of a round drew the same link."""
+    found = ratio_of_positive(edit, base)
+    assert found is not None  # several rounds
+    assert found.interval is not None
+    return Change(found.ratio, *found.interval)
+
+
+def agrees(emulated: Change, measured: Change) -> bool:
+    """Return whether the sizes differ by no more than both intervals explain."""
+    half = math.hypot(
+        math.log(emulated.high / emulated.low) / 2, math.log(measured.high / measured.low) / 2
+    )
+    return abs(math.log(emulated.ratio / measured.ratio)) <= half
+
+
+def lines(rows: list[Row]) -> Iterator[str]:
+    """Yield the table of one link."""
+    bases = {row.name: row for row in rows if row.base is None}
+    for row in rows:
+        m, e = statistics.median(row.measured_s), statistics.median(row.emulated_s)
+        text = f"  {row.name:38} {1e3 * m:7.1f} {1e3 * e:7.1f} ms ({e / m - 1:+.1%})"
+        if row.measured_exposed_s is not None and row.emulated_exposed_s is not None:
+            exposed = 1e3 * row.measured_exposed_s, 1e3 * row.emulated_exposed_s
+            text += f"  exposed {exposed[0]:6.1f} {exposed[1]:6.1f}"
+        if row.base is not None:
+            one, other = changes(row, bases[row.base])
+            text += f"  {_percent(one)} | {_percent(other)} {verdict(other, one)}"
+        yield text
+
+
+def changes(row: Row, base: Row) -> tuple[Change, Change]:
+    """Return the measured and the emulated change."""
+    return change(row.measured_s, base.measured_s), change(row.emulated_s, base.emulated_s)
+
+
+def verdict(emulated: Change, measured: Change) -> str:
+    """Return whether the sign and the size of the emulated change are right."""
+    wrong = measured.is_certain and emulated.is_certain
+    wrong = wrong and (measured.ratio > 1) != (emulated.ratio > 1)
+    missed = measured.is_certain and not emulated.is_certain
+    sign = "WRONG SIGN" if wrong else "no sign" if missed else "sign"
+    return f"{sign}, {'size' if agrees(emulated, measured) else 'OTHER SIZE'}"
+
+
+def _percent(one: Change) -> str:
+    return f"{one.ratio - 1:+6.1%} ({one.low - 1:+.1%} to {one.high - 1:+.1%})"
+
+
+def conclusion(rows: list[Row]) -> Iterator[str]:
+    """Yield how many edits of all links had the right sign and size."""
+    bases = {(row.link, row.name): row for row in rows if row.base is None}
+    verdicts = [
+        verdict(other, one)
+        for row in rows
+        if row.base is not None
+        for one, other in [changes(row, bases[row.link, row.base])]
+    ]
+    yield (
+        f"{len(verdicts)} edits: wrong sign {sum('WRONG' in one for one in verdicts)}, none"
+        f" {sum('no sign' in one for one in verdicts)}; size within both intervals"
+        f" {sum('OTHER' not in one for one in verdicts)}"
+    )
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""One of two ranks that measure their link: ``python link.py RANK ADDRESS``; rank 0 prints JSON.
+
+What a byte costs the core of its rank is measured as what it costs a computation beside it: the
+kernel's own work for the network is no CPU time of the process that sends.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+SIZES = tuple(2**power for power in range(12, 24, 2))  # bytes of an all-reduce
+_REPEATS, _BESIDE_S = 40, 1.5
+_LEAST = 10  # of these times: a neighbour on the core only makes one longer
+_PORT = 29555
+
+
+def main(rank: int, address: str) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "cable"
+    patience = datetime.timedelta(seconds=60)
+    store = dist.TCPStore(address, _PORT, 2, is_master=rank == 0, timeout=patience)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    times = {size: _times_s(size) for size in SIZES}
+    busy = _busy_s_per_byte(SIZES[-1])
+    if rank == 0:
+        print(json.dumps({"times": times, "busy": busy}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _times_s(size: int) -> list[float]:
+    tensor = torch.ones(size // 4)
+    times = []
+    for _ in range(_REPEATS):
+        dist.barrier()
+        begun = time.perf_counter()
+        dist.all_reduce(tensor)
+        times.append(time.perf_counter() - begun)
+    return sorted(times)[:_LEAST]
+
+
+def _busy_s_per_byte(size: int) -> float:
+    """Return the seconds that a rank's computation loses for each byte that the rank sends."""
+    alone = statistics.median(_products_in(_BESIDE_S / 5) for _ in range(5))
+    tensor, sent, done = torch.ones(size // 4), 0, threading.Event()
+
+    def compute() -> None:
+        found.append(_products_in(_BESIDE_S))
+        done.set()
+
+    found: list[float] = []
+    dist.barrier()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < _BESIDE_S:
+        dist.all_reduce(tensor)
+        sent += size
+        more = torch.tensor([float(time.perf_counter() - begun < _BESIDE_S)])
+        dist.all_reduce(more, dist.ReduceOp.MIN)  # both end after the same one
+        if not more.item():
+            break
+    thread.join()
+    lost = 1 - found[0] / (alone * 5)
+    return max(lost, 0.0) * _BESIDE_S / sent
+
+
+def _products_in(seconds: float) -> float:
+    a, count = torch.ones(256, 256), 0
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        torch.mm(a, a)
+        count += 1
+    return count
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

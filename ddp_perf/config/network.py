@@ -1,0 +1,128 @@
+"""A network as text: the links between ranks, for predictions and for emulated cases."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from ddp_perf.errors import ConfigError
+from ddp_perf.stats.link import Link, Topology
+
+# NCCL's own, of a message in a node by PCIe, and between nodes (its Simple protocol).
+_LATENCIES_S = {"intra_latency": 5.7e-6, "inter_latency": 14e-6}
+_WHOLE, _DECIMAL = r"([0-9]{1,6})", r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
+_RANGE = rf"{_DECIMAL}(?:-{_DECIMAL})?"
+_BANDWIDTH, _LATENCY = (rf"{_RANGE}GB/s", 1e9), (rf"{_RANGE}[uµ]s", 1e-6)
+_VALUES = {  # the form of a key's value, and its unit
+    "gpus_per_node": (_WHOLE, 1.0),
+    "intra": _BANDWIDTH,  # between two ranks of a node
+    "inter": _BANDWIDTH,  # of a node, all adapters together
+    "intra_latency": _LATENCY,
+    "inter_latency": _LATENCY,
+    "busy": (rf"{_RANGE}ns/B", 1e-9),  # CPU time of a rank for a byte that it sends
+    "jitter": _LATENCY,  # mean delay of each rank's arrival at a collective
+}
+OF_EMULATION = ("busy", "jitter")
+NETWORK_FORM = (
+    "intra=…GB/s, or gpus_per_node=N,intra=…GB/s,inter=…GB/s, and intra_latency=…us or"
+    " inter_latency=…us where it is not NCCL's {:g} or {:g}"
+).format(*(1e6 * seconds for seconds in _LATENCIES_S.values()))
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """The links between ranks. Each value is known within a range, in bytes and seconds."""
+
+    gpus_per_node: int | None
+    ranges: dict[str, tuple[float, float]]  # by key
+
+    @property
+    def topology(self) -> Topology:
+        """The links, each value in the middle of its range."""
+        intra = self._link("intra", "intra_latency")
+        if self.gpus_per_node is None:
+            return Topology(intra=intra, inter=intra)
+        inter = self._link("inter", "inter_latency")
+        return Topology(gpus_per_node=self.gpus_per_node, intra=intra, inter=inter)
+
+    @property
+    def busy_s_per_byte(self) -> float:
+        """CPU time of a rank for each byte that it sends."""
+        return self._middle("busy")
+
+    @property
+    def jitter_s(self) -> float:
+        """The mean delay of each rank's arrival at a collective."""
+        return self._middle("jitter")
+
+    @property
+    def is_uncertain(self) -> bool:
+        """True if a value has a range."""
+        return any(low < high for low, high in self.ranges.values())
+
+    def drawn(self, number: int) -> Network:
+        """Return the network with one value of each range; draws in turn fill the ranges evenly.
+
+        They are points of Halton's sequence (1960), on a scale of ratios: latencies are low as
+        often while bandwidths are low as while they are high. No base is 2: a calibration draws
+        every second point.
+        """
+        found = {}
+        for key, (low, high) in self.ranges.items():
+            place = _halton(number + 1, 3 if key in ("intra", "inter") else 5)
+            found[key] = (low * (high / low) ** place,) * 2
+        return msgspec.structs.replace(self, ranges=found)
+
+    def _link(self, bandwidth: str, latency: str) -> Link:
+        return Link(latency_s=self._middle(latency), bytes_per_s=self._middle(bandwidth))
+
+    def _middle(self, key: str) -> float:
+        low, high = self.ranges.get(key, (0.0, 0.0))
+        return math.sqrt(low * high)
+
+
+def _halton(number: int, base: int) -> float:
+    """Return the radical inverse of a number above 0: 1/3, 2/3, 1/9, 4/9, … in base 3."""
+    found, scale = 0.0, 1.0
+    while number:
+        scale /= base
+        number, digit = divmod(number, base)
+        found += scale * digit
+    return found
+
+
+def parse_network(text: str, where: str) -> Network:
+    """Return the network of a text. Raises ConfigError, with ``where`` and the keys, if it is none.
+
+    A flat one has ``intra`` alone.
+    """
+
+    def bad(what: str) -> ConfigError:
+        return ConfigError(f"{where} {text}: {what}; write {NETWORK_FORM}")
+
+    given: dict[str, tuple[float, float]] = {}
+    for part in text.split(","):
+        key, _, value = map(str.strip, part.partition("="))
+        if key not in _VALUES:
+            raise bad(f"there is no key {key!r}")
+        if key in given:
+            raise bad(f"{key} is given twice")
+        pattern, scale = _VALUES[key]
+        match = re.fullmatch(pattern, value)
+        numbers = [float(number) for number in match.groups() if number] if match else [0.0]
+        if min(numbers) == 0:
+            raise bad(f"{key}={value} is not above 0 in the unit of its key")
+        if numbers != sorted(numbers):
+            raise bad(f"{key}={value} is a range whose end is below its beginning")
+        given[key] = numbers[0] * scale, numbers[-1] * scale
+    nodes = given.pop("gpus_per_node", None)
+    has_nodes = nodes is not None or not given.keys().isdisjoint({"inter", "inter_latency"})
+    needed = ["gpus_per_node", "intra", "inter"] if has_nodes else ["intra"]
+    known = given.keys() | ({"gpus_per_node"} if nodes else set())
+    if missing := [key for key in needed if key not in known]:
+        raise bad(f"without {' and '.join(missing)}")
+    for key, seconds in _LATENCIES_S.items():
+        if has_nodes or key == "intra_latency":
+            given.setdefault(key, (seconds, seconds))
+    return Network(gpus_per_node=None if nodes is None else int(nodes[0]), ranges=given)

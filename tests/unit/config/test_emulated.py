@@ -1,0 +1,117 @@
+"""Emulated cases of a suite: their ids, what they are compared with, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.config.loading import Overrides, load_cases
+from ddp_perf.core.case import curve_label, scaling_key
+from tests.builders import make_cases
+from tests.unit.config.refusals import refusal
+
+NETWORK = "intra=1GB/s"
+
+
+def test_an_emulated_case_has_an_id_of_its_own_and_its_one_rank_case():
+    one, two, eight, many = make_cases(emulated=[64, 8], network=NETWORK)
+
+    assert [case.id for case in (eight, many)] == [
+        "mlp-ddp-fp32-ws8-emulated-b64",
+        "mlp-ddp-fp32-ws64-emulated-b64",
+    ]
+    assert (two.network, many.network) == (None, NETWORK)
+    assert (many.world_size, many.run_ranks, many.samples_per_step) == (64, 1, 64 * 64)
+    assert (two.run_ranks, many.single) == (2, one.id)
+    assert curve_label(many.id, 64) == "mlp-ddp-fp32-emulated-b64"
+
+
+def test_emulated_and_measured_cases_do_other_work_and_are_on_other_curves():
+    _, measured, emulated = make_cases(emulated=[2], network=NETWORK)
+    *_, other = make_cases(emulated=[2], network="intra=2GB/s")
+
+    assert measured.world_size == emulated.world_size
+    assert len({scaling_key(case.work()) for case in (measured, emulated, other)}) == 3
+
+
+def test_a_technique_is_compared_with_the_emulated_case_without_it():
+    cases = make_cases(
+        world_sizes=[1], emulated=[8], network=NETWORK, techniques={"bf16": {"precision": "bf16"}}
+    )
+    (changed,) = [case for case in cases if case.network and case.technique]
+
+    assert changed.id == "mlp-ddp-bf16-ws8-emulated-b64-bf16"
+    assert changed.base == "mlp-ddp-fp32-ws8-emulated-b64"
+
+
+def test_a_cluster_does_not_change_the_emulated_cases():
+    *_, case = make_cases(
+        world_sizes=[2],
+        emulated=[8],
+        network="gpus_per_node=4,intra=9GB/s,inter=1GB/s",
+        ranks_per_node=2,
+    )
+
+    assert (case.nodes, case.run_ranks) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"emulated": [8]}, "emulated: the links between the ranks are missing; add network:"),
+        ({"network": NETWORK}, "network: it is that of emulated cases, and the suite has none"),
+        ({"emulated": [1], "network": NETWORK}, "emulated: one rank has no other; take 2 or more"),
+        ({"emulated": [8, 8], "network": NETWORK}, "emulated: 8 is listed twice"),
+        ({"emulated": [8], "network": "intra=1"}, "network: intra=1: intra=1 is not above 0"),
+        (
+            {"emulated": [8], "network": NETWORK, "strategy": "none", "world_sizes": [1]},
+            "emulated: strategy none has no collectives",
+        ),
+        (
+            {
+                "emulated": [8],
+                "network": NETWORK,
+                "comm_hooks": [{"kind": "hierarchical", "group_size": 3}],
+                "world_sizes": [3],
+            },
+            "comm_hooks: groups of 3 ranks do not divide 8",
+        ),
+        (
+            {
+                "emulated": [8],
+                "network": NETWORK,
+                "comm_hooks": [{"kind": "hierarchical", "group_size": "node"}],
+            },
+            "emulated: a hook's groups cannot be those of a node; give group_size a number",
+        ),
+        (
+            {
+                "emulated": [8],
+                "network": NETWORK,
+                "strategy": "fsdp",
+                "fsdp": {"replicate": "nodes"},
+            },
+            "emulated: the ranks are in one mesh; leave fsdp.replicate out",
+        ),
+        (
+            {"emulated": [3], "network": NETWORK, "batch_sizes": {"global": [8]}},
+            "batch_sizes.global: 3 ranks cannot share 8 samples evenly",
+        ),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(suite_file, changes, said):
+    assert refusal(suite_file(**changes)).startswith(said)
+
+
+def test_the_command_line_leaves_only_the_emulated_cases_it_asks_for(suite_file):
+    path = suite_file(emulated=[4], network=NETWORK)
+    cases = load_cases([path], Overrides(emulated=(8, 16)))
+
+    assert [case.world_size for case in cases] == [8, 16]
+    assert {case.network for case in cases} == {NETWORK}
+
+
+def test_the_command_line_may_give_the_network_of_a_suite_without_one(suite_file):
+    (case,) = load_cases([suite_file()], Overrides(emulated=(8,), network="intra=3GB/s"))
+
+    assert case.network == "intra=3GB/s"
+    assert "add network:" in refusal(suite_file(), emulated=(8,))

@@ -1,0 +1,92 @@
+"""A network as text: its links, ranges, and what is refused."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.config.network import parse_network
+from ddp_perf.errors import ConfigError
+from ddp_perf.stats.link import Link, Topology
+
+LINKS = "gpus_per_node=8,intra=300GB/s,inter=25GB/s"
+
+
+def test_a_network_is_read_in_its_units_with_the_latencies_of_nccl():
+    near, far = Link(latency_s=5.7e-6, bytes_per_s=300e9), Link(latency_s=14e-6, bytes_per_s=25e9)
+    plain = Topology(gpus_per_node=8, intra=near, inter=far)
+
+    for text in (LINKS, "inter=25GB/s, gpus_per_node=8, intra=300.0GB/s"):
+        found = parse_network(text, "network:").topology
+        assert found.gpus_per_node == 8
+        for one, other in ((found.intra, plain.intra), (found.inter, plain.inter)):
+            assert one.latency_s == pytest.approx(other.latency_s)
+            assert one.bytes_per_s == pytest.approx(other.bytes_per_s)
+    slow = parse_network(f"{LINKS},inter_latency=20us,intra_latency=2.5µs", "network:").topology
+    assert (slow.intra.latency_s, slow.inter.latency_s) == pytest.approx((2.5e-6, 20e-6))
+
+
+def test_a_flat_network_has_one_link_for_all_ranks():
+    found = parse_network("intra=1GB/s,intra_latency=50us,busy=0.5ns/B,jitter=20us", "network:")
+
+    assert found.topology.nodes(64) == 1
+    assert found.topology.intra == found.topology.inter
+    assert found.topology.intra.bytes_per_s == pytest.approx(1e9)
+    assert (found.busy_s_per_byte, found.jitter_s) == pytest.approx((0.5e-9, 20e-6))
+    assert not found.is_uncertain
+
+
+@given(st.floats(0.01, 100), st.floats(1.01, 10))
+def test_draws_fill_a_range_evenly_and_calibrations_do_so_too(low, ratio):
+    low, high = f"{low:.4f}", f"{low * ratio:.4f}"
+    network = parse_network(f"intra={low}-{high}GB/s,intra_latency=10-20us", "network:")
+
+    assert network.is_uncertain
+    for step in (1, 2):  # a calibration has every second draw
+        draws = [network.drawn(step * number) for number in range(27)]
+        rates = [draw.topology.intra.bytes_per_s / 1e9 for draw in draws]
+        assert all(float(low) * 0.999 <= rate <= float(high) * 1.001 for rate in rates)
+        middle = network.topology.intra.bytes_per_s / 1e9
+        assert statistics.geometric_mean(rates) == pytest.approx(middle, rel=0.12 * ratio)
+        assert not any(draw.is_uncertain for draw in draws)
+        assert len(set(rates)) == len(rates)
+
+
+def test_the_same_draw_has_the_same_links():
+    network = parse_network("intra=1-2GB/s", "network:")
+
+    assert network.drawn(3) == network.drawn(3) != network.drawn(4)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no key ''"),
+        (f"{LINKS},infra=3GB/s", "there is no key 'infra'"),
+        (f"{LINKS},intra=3GB/s", "intra is given twice"),
+        (LINKS.replace("25GB/s", "25"), "inter=25 is not above 0 in the unit of its key"),
+        (LINKS.replace("25GB/s", "0GB/s"), "inter=0GB/s is not above 0"),
+        (LINKS.replace("25GB/s", "nanGB/s"), "inter=nanGB/s is not above 0"),
+        (LINKS.replace("25GB/s", "0-3GB/s"), "inter=0-3GB/s is not above 0"),
+        (LINKS.replace("25GB/s", "3-2GB/s"), "inter=3-2GB/s is a range whose end is below"),
+        (LINKS.replace("8", "2.5"), "gpus_per_node=2.5 is not above 0"),
+        (LINKS.replace("8", "0"), "gpus_per_node=0 is not above 0"),
+        (f"{LINKS},inter_latency=20", "inter_latency=20 is not above 0 in the unit"),
+        (f"{LINKS},inter_latency", "inter_latency= is not above 0 in the unit"),
+        ("inter_latency=20us", "without gpus_per_node and intra and inter"),
+        ("intra_latency=20us", "without intra"),
+        ("intra=1GB/s,inter=1GB/s", "without gpus_per_node"),
+        ("intra=1GB/s,gpus_per_node=4", "without inter"),
+    ],
+)
+def test_a_wrong_network_is_refused_in_one_line_with_the_keys(text, said):
+    with pytest.raises(ConfigError) as caught:
+        parse_network(text, "--network")
+
+    message = str(caught.value)
+    assert f"--network {text}: {said}" in message
+    assert "; write intra=…GB/s, or gpus_per_node=N,intra=…GB/s,inter=…GB/s, and" in message
+    assert "\n" not in message

@@ -1,0 +1,185 @@
+"""The emulated group: the time of its model, in order, beside computation, with finite results."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_perf.config.network import parse_network
+from ddp_perf.torch_compat import shards_on_cpu
+from ddp_perf.worker.emulation import EMULATED, Call, LinkModel, TimedWire, register_network
+
+RANKS = 8
+
+
+def network(text):
+    return parse_network(text, "network:")
+
+
+@pytest.fixture
+def group():
+    """``group("intra=1GB/s")`` is the default group, of RANKS ranks."""
+
+    def begin(text="intra=1GB/s,intra_latency=100us"):
+        register_network(network(text))
+        dist.init_process_group(EMULATED, store=dist.HashStore(), rank=0, world_size=RANKS)
+
+    yield begin
+    dist.destroy_process_group()
+
+
+def seconds(act):
+    begun = time.perf_counter()
+    act()
+    return time.perf_counter() - begun
+
+
+# The model.
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages", "share"),
+    [
+        ("all_reduce", 14, 2 * 7 / 8),
+        ("all_gather", 7, 7 / 8),
+        ("reduce_scatter", 7, 7 / 8),
+    ],
+)
+def test_a_collective_takes_the_time_of_a_ring_or_a_tree_whichever_is_faster(kind, messages, share):
+    model = LinkModel(network("intra=1GB/s,intra_latency=100us"))
+    tree = (2 if kind == "all_reduce" else 1) * math.log2(RANKS)
+
+    call = model.call(kind, 10**7, RANKS)
+
+    assert call.seconds == pytest.approx(min(messages, tree) * 1e-4 + 10**7 * share / 1e9)
+    assert call.busy_s == 0
+
+
+def test_nodes_are_crossed_over_their_own_link():
+    model = LinkModel(network("gpus_per_node=8,intra=100GB/s,inter=1GB/s"))
+
+    assert model.call("all_reduce", 10**8, 8).seconds < 0.01
+    assert model.call("all_reduce", 10**8, 16).seconds > 0.05
+
+
+def test_a_rank_is_busy_for_each_byte_that_it_sends():
+    call = LinkModel(network("intra=1GB/s,busy=0.5ns/B")).call("all_gather", 8 * 10**6, RANKS)
+
+    assert call.busy_s == pytest.approx(7 * 10**6 * 0.5e-9)
+
+
+def test_the_last_of_the_other_ranks_starts_a_collective():
+    model = LinkModel(network("intra=1000GB/s,intra_latency=0.001us,jitter=1000us"))
+    late = [model.call("all_reduce", 8, RANKS).seconds for _ in range(4000)]
+
+    # The mean of the largest of n exponentials is their mean × (1 + 1/2 + … + 1/n).
+    expected = 1e-3 * sum(1 / n for n in range(1, RANKS))
+    assert statistics.fmean(late) == pytest.approx(expected, rel=0.05)
+    assert LinkModel(network("intra=1GB/s,jitter=9us")).call("all_reduce", 8, 1).seconds == 0
+
+
+# The wire.
+
+
+def test_collectives_end_one_after_the_other():
+    wire, ended = TimedWire(), []
+    futures = [wire.send(Call(0.02, 0.0), [number]) for number in range(3)]
+    for future in futures:
+        future.then(lambda done: ended.append(done.value()))
+    begun = time.perf_counter()
+    assert futures[2].wait() == [2]
+
+    assert time.perf_counter() - begun > 0.03  # the third one alone takes less
+    assert ended[:2] == [[0], [1]]
+
+
+def test_a_later_collective_begins_when_it_is_sent():
+    wire = TimedWire()
+    wire.send(Call(0.001, 0.0), []).wait()
+    threading.Event().wait(0.03)
+
+    assert seconds(wire.send(Call(0.03, 0.0), []).wait) > 0.025
+
+
+def test_a_busy_collective_takes_cpu_time():
+    wire, before = TimedWire(), time.process_time()
+    wire.send(Call(0.05, 0.04), []).wait()
+
+    assert time.process_time() - before > 0.035
+
+
+# The group.
+
+
+def test_a_collective_takes_its_time_and_leaves_finite_values(group):
+    group()
+    values = torch.full((2_500_000,), 3.0)  # 10 MB
+
+    assert seconds(lambda: dist.all_reduce(values)) > 0.0175
+    assert (values == 3).all()
+
+
+def test_a_rank_computes_while_a_collective_runs(group):
+    group()
+    work = dist.all_reduce(torch.ones(2_500_000), async_op=True)
+
+    assert not work.is_completed()
+    work.wait()
+    assert work.is_completed()
+
+
+def test_gathered_shares_are_the_ranks_own(group):
+    group()
+    whole = torch.full((RANKS * 3,), math.nan)
+    dist.all_gather(list(whole.chunk(RANKS)), torch.tensor([1.0, 2.0, 3.0]))
+
+    assert whole.tolist() == [1.0, 2.0, 3.0] * RANKS
+
+
+def test_ddp_waits_for_its_buckets(group):
+    group("intra=0.1GB/s,intra_latency=1us")
+    module = DistributedDataParallel(nn.Linear(500, 500), bucket_cap_mb=1)
+    inputs = torch.ones(1, 500)
+    module(inputs).sum().backward()
+
+    # 1 MB × 14 ÷ 8 over 0.1 GB/s
+    assert seconds(lambda: module(inputs).sum().backward()) > 0.0175
+    assert all(torch.isfinite(one.grad).all() for one in module.parameters())
+
+
+@pytest.mark.skipif(not shards_on_cpu(), reason="FSDP2 needs torch 2.9 to train on a CPU")
+def test_fsdp_waits_for_its_shards(group):
+    group("intra=0.1GB/s,intra_latency=1us")
+    module = nn.Linear(500, 500)
+    fully_shard(module, mesh=init_device_mesh("cpu", (RANKS,)))
+    inputs = torch.ones(1, 500)
+    module(inputs).sum().backward()
+
+    # It gathers 1 MB × 7 ÷ 8, and scatters as much.
+    assert seconds(lambda: module(inputs).sum().backward()) > 0.0175
+    assert all(torch.isfinite(local_gradient(one)).all() for one in module.parameters())
+
+
+def local_gradient(parameter):
+    return parameter.grad.to_local()
+
+
+def test_a_smaller_group_has_its_own_ranks_and_wire(group):
+    group("intra=1GB/s,intra_latency=10000us")
+    own, _ = dist.new_subgroups(2)
+    whole = dist.all_reduce(torch.ones(2), async_op=True)
+
+    # Two messages beside the six of the tree of all ranks.
+    dist.all_reduce(torch.ones(2), group=own)
+    assert not whole.is_completed()
+    whole.wait()
