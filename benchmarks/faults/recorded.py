@@ -20,7 +20,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 44  # characters of a message
+_LONGEST = 38  # characters of a message
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 

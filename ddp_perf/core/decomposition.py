@@ -51,6 +51,7 @@ class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
     host_waits: int | None = None  # of the host for the GPU in a step; None: unknown, or no GPU
     allocator_retries: float = 0.0  # per step: GPU memory was full, so the cache was freed
     sees_communication: bool = True  # False: its wait is part of other phases (FSDP on a GPU)
+    emulated_ranks: int | None = None  # of an emulated case: those that it runs as one of
 
 
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):

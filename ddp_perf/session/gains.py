@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.launch import first_structure
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
@@ -104,10 +105,14 @@ def _peak_memory(row: LaunchSummary) -> float:
     return row.values[PEAK_MEMORY.name]
 
 
+def _is_alone(step: Decomposition) -> bool:
+    return len(step.ranks) == 1 and step.communication_s is None
+
+
 def _communication_s(row: LaunchSummary) -> float | None:
     """Return what communication adds to a step: exposed, and what it slows the backward by."""
     step = row.decomposition
-    if step is None or not step.sees_communication or len(step.ranks) == 1:
+    if step is None or not step.sees_communication or _is_alone(step):
         return None
     return step.terms["exposed"] + step.terms["interference"]
 

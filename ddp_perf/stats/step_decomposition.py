@@ -125,7 +125,8 @@ def _communication_s(probes: Sequence[RankProbe]) -> float | None:
     A collective ends when its last rank leaves it.
     """
     rounds = [probe.communication for probe in probes]
-    if len(probes) == 1 or not all(rounds):
+    is_alone = len(probes) == 1 and probes[0].emulated_ranks is None
+    if is_alone or not all(rounds):
         return None
     return _middle_mean([max(times) for times in zip(*rounds, strict=True)])
 

@@ -333,6 +333,7 @@ def probe(
         host_reads=reads.values,
         host_waits=reads.waits,
         allocator_retries=retries / (steps + 1),  # _synchronised runs one more
+        emulated_ranks=None if case.network is None else case.world_size,
         sees_communication=training.strategy != "fsdp" or device.type == "cpu",
     )
 

@@ -272,3 +272,34 @@ def test_a_result_that_cannot_be_written_keeps_the_launches_for_the_same_command
         assert duel(".").exit_code == 4
 
     assert "goes on after " in duel(".").stderr
+
+
+def test_emulated_cases_alone_are_compared_over_the_network_that_is_given(duel):
+    done = duel(".", "--emulate", "8,64", "--network", "intra=1GB/s")
+
+    assert done.exit_code == 0
+    cases = [case.cases.b for case in duel.result().cases]
+    assert [case.id for case in cases] == [
+        "mlp-ddp-fp32-ws8-emulated-b64",
+        "mlp-ddp-fp32-ws64-emulated-b64",
+    ]
+    assert "2 emulated cases: one rank runs, and its collectives take the time of" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--network", "intra=1GB/s"], "--network: it is that of emulated ranks; add --emulate"),
+        (["--emulate", "0"], "--emulate 0: it is not a list of ranks"),
+        (["--emulate", "8"], "emulated: the links between the ranks are missing; add network:"),
+        (["--emulate", "8", "--network", "intra=1"], "intra=1 is not above 0 in the unit"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_before_anything_is_launched(duel, arguments, said):
+    done = duel(".", *arguments)
+
+    assert done.exit_code == 4
+    assert said in " ".join(done.stderr.split())
+    assert duel.opened == 0

@@ -26,7 +26,7 @@ from ddp_perf.launch.protocol import (
 )
 
 MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
-DIGEST = "e5eb269dd2e15564"
+DIGEST = "79d761af34f0e151"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 
