@@ -19,19 +19,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
 from benchmarks.emulation.link import SIZES
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import checked_suite
-from ddp_perf.core.injection import Injection, parse_injection
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.engines.hosts import Hosts
 from ddp_perf.launch.server_launcher import ServerLauncher
@@ -45,39 +44,6 @@ RECORDED = Path(__file__).parents[1] / "data/emulation.json"
 LINKS = {"300 Mbit/s": 300 * MBIT, "1 Gbit/s": 1000 * MBIT, "3 Gbit/s": 3000 * MBIT}
 _BURST = 20_000  # bytes: two packets
 _LINK = Path(__file__).with_name("link.py")
-_BASE: dict[str, Any] = {
-    "tier": "cpu",
-    "workload": "mlp",
-    "model": {"input_dim": 512, "hidden_dim": 512, "output_dim": 512, "num_layers": 6},
-    "ddp": {"bucket_cap_mb": 1},
-    "batch_sizes": [256],
-    "steps": 30,
-}
-_SHARDED = {**_BASE, "strategy": "fsdp", "fsdp": {"reshard_after_forward": False}}
-del _SHARDED["ddp"]
-
-
-class Edit(NamedTuple):
-    """A change of a suite, or what is injected into it."""
-
-    name: str
-    fields: Mapping[str, Any] = MappingProxyType({})
-    injected: str | None = None
-    base: dict[str, Any] = _BASE
-
-
-EDITS = (
-    Edit("one bucket", {"ddp": {"bucket_cap_mb": 25}}),
-    Edit("find_unused_parameters", {"ddp": {"bucket_cap_mb": 1, "find_unused_parameters": True}}),
-    Edit("static_graph", {"ddp": {"bucket_cap_mb": 1, "static_graph": True}}),
-    Edit("a loss read in each step", injected="sync-each-step"),
-    Edit("no overlap", injected="no-overlap"),
-    Edit("two micro-steps, one of them no_sync", {"gradient_accumulation": 2}),
-    Edit("bf16 hook", {"comm_hooks": [{"kind": "bf16"}]}),
-    Edit("larger layers", {"model": {**_BASE["model"], "hidden_dim": 768}}),
-    Edit("reshard_after_forward", {"fsdp": {"reshard_after_forward": True}}, base=_SHARDED),
-)
-_BASES = {"DDP": Edit("DDP"), "FSDP2": Edit("FSDP2", base=_SHARDED)}
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +141,7 @@ def measured_network(hosts: TwoHosts) -> str:
 
 def compare(hosts: TwoHosts, link: str, network: str, rounds: int) -> Iterator[Row]:
     """Launch every case on both hosts and emulated, in random order in each round."""
-    subjects = {**_BASES, **{edit.name: edit for edit in EDITS}}
+    subjects = {**BASES, **{edit.name: edit for edit in EDITS}}
     requests = {name: requests_of(edit, network) for name, edit in subjects.items()}
     found: dict[tuple[str, str], list[LaunchResult]] = {}
     order = random.Random(0)
@@ -191,7 +157,7 @@ def compare(hosts: TwoHosts, link: str, network: str, rounds: int) -> Iterator[R
             print(f"  round {number + 1} of {rounds}", flush=True)
     for name, edit in subjects.items():
         measured, emulated = (found[name, kind] for kind in ("measured", "emulated"))
-        base = None if name in _BASES else "FSDP2" if edit.base is _SHARDED else "DDP"
+        base = None if name in BASES else edit.base
         yield Row(
             link=link,
             name=name,
@@ -205,10 +171,7 @@ def compare(hosts: TwoHosts, link: str, network: str, rounds: int) -> Iterator[R
 
 def requests_of(edit: Edit, network: str) -> dict[str, LaunchRequest]:
     """Return the launch of the edited suite on two hosts, and of one emulated rank."""
-    injections: tuple[Injection, ...] = ()
-    if edit.injected is not None:
-        injections = (parse_injection(edit.injected),)
-    fields = {**edit.base, **edit.fields}
+    injections, fields = injections_of(edit), edit.suite
     (real,) = cases_of(Variant(suite=checked_suite({**fields, "suite": "a", "world_sizes": [2]})))
     alone = {**fields, "suite": "a", "world_sizes": [1], "emulated": [2], "network": network}
     _, one = cases_of(Variant(suite=checked_suite(alone)))
