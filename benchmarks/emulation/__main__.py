@@ -31,6 +31,7 @@ from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
 from benchmarks.emulation.link import SIZES
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import checked_suite
+from ddp_perf.config.network import network_text
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.engines.hosts import Hosts
 from ddp_perf.launch.server_launcher import ServerLauncher
@@ -133,10 +134,8 @@ def measured_network(hosts: TwoHosts) -> str:
     fit = fit_link(points, kind="all_reduce", ranks=2)
     if fit is None:
         sys.exit(f"the times do not determine the link: {found}")
-    slow, fast = (f"{value / 1e9:.6f}" for value in fit.bytes_per_s)
-    short, long = (f"{value * 1e6:.1f}" for value in fit.latency_s)
     busy = f",busy={found['busy'] * 1e9:.4f}ns/B" if found["busy"] * 1e9 >= 1e-4 else ""
-    return f"intra={slow}-{fast}GB/s,intra_latency={short}-{long}us{busy}"
+    return network_text(fit) + busy
 
 
 def compare(hosts: TwoHosts, link: str, network: str, rounds: int) -> Iterator[Row]:

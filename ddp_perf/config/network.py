@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.stats.link import Link, Topology
+from ddp_perf.stats.link import Link, LinkFit, Topology
 
 # NCCL's own, of a message in a node by PCIe, and between nodes (its Simple protocol).
 _LATENCIES_S = {"intra_latency": 5.7e-6, "inter_latency": 14e-6}
@@ -80,6 +80,23 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     def _middle(self, key: str) -> float:
         low, high = self.ranges.get(key, (0.0, 0.0))
         return math.sqrt(low * high)
+
+
+def network_text(intra: LinkFit, inter: LinkFit | None = None, *, per_node: int = 0) -> str:
+    """Return measured links as the text of a network, with the intervals of their fits.
+
+    ``inter`` is the link between nodes with ``per_node`` ranks each.
+    """
+    parts = _link_texts("intra", intra)
+    if inter is not None:
+        parts = [f"gpus_per_node={per_node}", *parts, *_link_texts("inter", inter)]
+    return ",".join(parts)
+
+
+def _link_texts(name: str, fit: LinkFit) -> list[str]:
+    slow, fast = (f"{value / 1e9:.6f}" for value in fit.bytes_per_s)
+    short, long = (f"{value * 1e6:.3f}" for value in fit.latency_s)
+    return [f"{name}={slow}-{fast}GB/s", f"{name}_latency={short}-{long}us"]
 
 
 def _halton(number: int, base: int) -> float:

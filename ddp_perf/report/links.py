@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ddp_perf.config.network import network_text
 from ddp_perf.render.model import Column, Note, Table, figures, notes
 from ddp_perf.render.units import ABSENT, layout_text, short_number, short_percent
 from ddp_perf.session.result import LinkFinding, SuiteResult
@@ -41,7 +44,24 @@ def link_notes(result: SuiteResult) -> list[str]:
             f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
             " without disturbance, or their times do not determine both"
         )
-    return texts + [_slower(link, part) for link in result.links for part in link.slower]
+    texts += [_slower(link, part) for link in result.links for part in link.slower]
+    if (network := _network(result.links)) is not None:
+        texts.append(f"network of emulated cases over this link: {network}")
+    return texts
+
+
+def _network(links: Sequence[LinkFinding]) -> str | None:
+    """Return the links of the all-reduces of most ranks, within a node and between nodes."""
+    known = sorted(
+        (link for link in links if link.kind == "all_reduce" and link.fit and not link.env),
+        key=lambda link: link.ranks,
+    )
+    within = [link.fit for link in known if link.nodes == 1 and link.fit is not None]
+    if not within:
+        return None
+    across = [(link.fit, link.ranks // link.nodes) for link in known if link.nodes > 1]
+    inter, per_node = across[-1] if across else (None, 0)
+    return network_text(within[-1], inter, per_node=per_node)
 
 
 def _slower(link: LinkFinding, part: Part) -> str:

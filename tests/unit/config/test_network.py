@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.config.network import parse_network
+from ddp_perf.config.network import network_text, parse_network
 from ddp_perf.errors import ConfigError
-from ddp_perf.stats.link import Link, Topology
+from ddp_perf.stats.link import Link, LinkFit, Topology
 
 LINKS = "gpus_per_node=8,intra=300GB/s,inter=25GB/s"
 
@@ -90,3 +90,28 @@ def test_a_wrong_network_is_refused_in_one_line_with_the_keys(text, said):
     assert f"--network {text}: {said}" in message
     assert "; write intra=…GB/s, or gpus_per_node=N,intra=…GB/s,inter=…GB/s, and" in message
     assert "\n" not in message
+
+
+def fit(latency_s, bytes_per_s):
+    link = Link(latency_s=latency_s, bytes_per_s=bytes_per_s)
+    return LinkFit(
+        kind="all_reduce",
+        ranks=2,
+        link=link,
+        latency_s=(0.5 * latency_s, 2 * latency_s),
+        bytes_per_s=(0.8 * bytes_per_s, 1.25 * bytes_per_s),
+        misfit=0.1,
+        points=(),
+    )
+
+
+def test_measured_links_are_read_back_with_their_intervals():
+    near, far = fit(20e-6, 3e9), fit(50e-6, 1.25e8)
+
+    flat = parse_network(network_text(near), "network:")
+    assert flat.topology.intra.bytes_per_s == pytest.approx(3e9)
+    assert flat.topology.intra.latency_s == pytest.approx(20e-6)
+    both = parse_network(network_text(near, far, per_node=8), "network:")
+    assert both.topology.gpus_per_node == 8
+    assert both.topology.inter.bytes_per_s == pytest.approx(1.25e8)
+    assert both.ranges["inter_latency"] == pytest.approx((25e-6, 100e-6))

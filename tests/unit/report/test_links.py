@@ -85,7 +85,9 @@ def test_a_slower_link_is_named_with_what_is_known_of_its_sessions(levels, sessi
     assert link_notes(result_of(SLOW, stored)) == [
         "SLOWER LINK: all_reduce, 4 ranks: bandwidth 2 GB/s → 1 GB/s, 2.00 × the time of the"
         f" baseline of 2026-01-01 (tolerance 10 %; {sessions}): training over this link may be"
-        " slower for this reason alone"
+        " slower for this reason alone",
+        "network of emulated cases over this link: intra=1.000000-1.000000GB/s,"
+        "intra_latency=50.000-50.000us",
     ]
 
 
@@ -93,6 +95,20 @@ def test_a_link_between_nodes_has_their_layout():
     cases = make_collectives(collectives=["all_reduce"], world_sizes=[4], ranks_per_node=2)
 
     assert [row[1] for row in cells(link_table(result_of(LINK, cases=cases)))] == ["2×2"]
+
+
+def test_the_links_of_several_nodes_are_a_network():
+    cases = [
+        case
+        for ranks in (2, 4)
+        for case in make_collectives(
+            collectives=["all_reduce"], world_sizes=[ranks], ranks_per_node=2
+        )
+    ]
+
+    *_, note = link_notes(result_of(LINK, cases=cases))
+    assert note.startswith("network of emulated cases over this link: gpus_per_node=2,intra=")
+    assert ",inter=" in note
 
 
 def test_a_link_without_a_fit_has_a_note_and_no_row():
