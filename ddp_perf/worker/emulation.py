@@ -143,7 +143,9 @@ class TimedWire:
             begun, call, future, result = self._sent.get()
             start = max(begun, free_at)
             free_at = start + call.seconds
-            burn(start, call)
+            if call.busy_s:
+                burn(start, call)
+                free_at = max(free_at, time.perf_counter())
             if (left_s := free_at - time.perf_counter()) > 0:
                 time.sleep(left_s)
             future.set_result(result)
@@ -167,8 +169,6 @@ class _Burner:
         self._slices = itertools.cycle(itertools.pairwise(slices))
 
     def __call__(self, start: float, call: Call) -> None:
-        if not call.busy_s:
-            return
         begun, share = time.thread_time(), call.busy_s / max(call.seconds, call.busy_s)
         spent = 0.0
         while spent < call.busy_s:
