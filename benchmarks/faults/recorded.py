@@ -20,7 +20,11 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 38  # characters of a message
+_LONGEST = 44  # characters of a message
+# Of a message: its launch and rank, or its file.
+_PREFIX = re.compile(
+    r"^(\S+: launch \d+: )?(rank \d|DIRECTORY/\S+|suite\.yaml|URL|ddp(-perf)?): |^\S+: launch \d+: "
+)
 RECORDED = Path(__file__).parents[1] / "data/faults.json"
 
 
@@ -47,13 +51,14 @@ def fault_rows() -> Iterator[str]:
     for name, part in read_recorded().items():
         yield from ("", f"## {PARTS[name]}", "", _summary(part), "")
         yield from ("|fault|you see|where|kept|", "|---|---|---|---|")
-        above = set[str]()
+        above, widest = set[str](), list[str]()
         for row in part.rows:
-            places = _places(row.where).split("; ")
-            where = "; ".join(place for place in places if place not in above)
+            places = _places(row.where)
+            where = "; ".join(_but(each, widest) for each in places if _joined(each) not in above)
             kept = "" if row.kept in above else row.kept
             yield f"|{row.fault}|{_quoted(row.seen)}|{where}|{kept}|"
-            above = {*places, row.kept}
+            above = {*map(_joined, places), row.kept}
+            widest = max(widest, *places, key=len)
 
 
 def _summary(part: Part) -> str:
@@ -67,17 +72,31 @@ def _summary(part: Part) -> str:
     )
 
 
-def _places(where: tuple[str, ...]) -> str:
+def _places(where: tuple[str, ...]) -> list[list[str]]:
     """Return the places of all trials: their parts by position, if all have as many."""
     split = [place.split(", ") for place in where]
     if len({len(parts) for parts in split}) > 1:
-        return "; ".join(where)
-    return "; ".join(", ".join(dict.fromkeys(parts)) for parts in zip(*split, strict=True))
+        return [[place] for place in where]
+    return [[*dict.fromkeys(parts)] for parts in zip(*split, strict=True)]
+
+
+def _joined(places: list[str]) -> str:
+    return ", ".join(places)
+
+
+def _but(places: list[str], all_places: list[str]) -> str:
+    """Return the places, or those of all that are not among them if these are fewer."""
+    if len(places) > 2 and places == all_places:
+        return "everywhere"
+    lacking = [place for place in all_places if place not in places]
+    if set(places) <= set(all_places) and 0 < len(lacking) < len(places):
+        return f"all but {_joined(lacking)}"
+    return _joined(places)
 
 
 def _quoted(text: str) -> str:
-    """Return the beginning of a message as code, without the launch that it is of."""
+    """Return the beginning of a message as code, without the launch or the file that it is of."""
     if not text:
         return "the signal"
-    plain = re.sub(r"^\S+: launch \d+: ", "", text).replace("|", "\\|").replace("`", "'")
+    plain = _PREFIX.sub("", text).replace("|", "\\|").replace("`", "'")
     return f"`{textwrap.shorten(plain, _LONGEST, placeholder=' …')}`"
