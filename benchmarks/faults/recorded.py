@@ -15,6 +15,7 @@ from tests.faults.matrix import Row
 PARTS = {
     "ranks": "A rank fails",
     "ends": "The driver or the server ends",
+    "families": "The same, with real ranks",
     "storage": "The storage fails",
     "inputs": "A file says nonsense",
     "outsiders": "Somebody wants in",

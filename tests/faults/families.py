@@ -93,7 +93,7 @@ class Family:
         while self.driver.poll() is None:
             for process in self.members():
                 with contextlib.suppress(psutil.Error):
-                    if "ddp_perf.launch.server" in process.cmdline():
+                    if "ddp_perf.launch.server" in " ".join(process.cmdline()):
                         return process
             time.sleep(0.01)
         return None
