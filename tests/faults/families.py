@@ -89,11 +89,12 @@ class Family:
                     yield process
 
     def server(self) -> psutil.Process | None:
-        """Return its server; None: it ended before it had one."""
+        """Return its server, which has begun a rank; None: it ended before it had one."""
         while self.driver.poll() is None:
             for process in self.members():
                 with contextlib.suppress(psutil.Error):
-                    if "ddp_perf.launch.server" in " ".join(process.cmdline()):
+                    command = " ".join(process.cmdline())
+                    if "ddp_perf.launch.server" in command and process.children():
                         return process
             time.sleep(0.01)
         return None
@@ -126,7 +127,7 @@ def make_project(directory: Path) -> float:
 
 
 def try_family(project: Path, whole_s: float, fault: FamilyFault, seed: int) -> Tried | None:
-    """Send a signal at a random moment; return None if the session ended before."""
+    """Send a signal at a random moment; return None if the session needed its target no more."""
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "project"
@@ -146,6 +147,8 @@ def try_family(project: Path, whole_s: float, fault: FamilyFault, seed: int) -> 
         took_s = time.monotonic() - begun
         leaked = tuple(family.left())
         said = family.output
+        if fault.of_server and code == 0:
+            return None
         again = Family(directory)
         survived = again.driver.wait() == 0 and (code != 0) and fault.said in said
         leaked += tuple(again.left()) + tuple(str(path) for path in again.temporary.iterdir())
