@@ -26,7 +26,7 @@ from tests.projects import INI, REPOSITORY, TINY
 
 _MARK = "DDP_PERF_FAMILY"
 _COMMAND = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--save-baseline")
-_OF_SERVER_S = 1.5  # a server of this project lives for longer
+_OF_SERVER = (0.5, 0.9)  # of a session: before, the server imports torch, for 300 s at most
 _GONE_S = 30.0  # for the kernel, on a busy machine
 
 
@@ -89,12 +89,11 @@ class Family:
                     yield process
 
     def server(self) -> psutil.Process | None:
-        """Return its server, which has begun a rank; None: it ended before it had one."""
+        """Return its server; None: it ended before it had one."""
         while self.driver.poll() is None:
             for process in self.members():
                 with contextlib.suppress(psutil.Error):
-                    command = " ".join(process.cmdline())
-                    if "ddp_perf.launch.server" in command and process.children():
+                    if "ddp_perf.launch.server" in " ".join(process.cmdline()):
                         return process
             time.sleep(0.01)
         return None
@@ -134,10 +133,11 @@ def try_family(project: Path, whole_s: float, fault: FamilyFault, seed: int) -> 
         shutil.copytree(project, directory)
         family = Family(directory)
         target: subprocess.Popen[bytes] | psutil.Process | None = family.driver
+        share = draw.uniform(*_OF_SERVER) if fault.of_server else draw.random()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            family.driver.wait(share * whole_s)
         if fault.of_server:
             target = family.server()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            family.driver.wait(draw.uniform(0, _OF_SERVER_S if fault.of_server else whole_s))
         if family.driver.poll() is not None or target is None:
             return None
         with contextlib.suppress(psutil.NoSuchProcess):
