@@ -43,7 +43,7 @@ from tests.system.two_hosts import MBIT, TwoHosts, obstacle, two_hosts
 
 RECORDED = Path(__file__).parents[1] / "data/emulation.json"
 LINKS = {"300 Mbit/s": 300 * MBIT, "1 Gbit/s": 1000 * MBIT, "3 Gbit/s": 3000 * MBIT}
-_BURST = 20_000  # bytes: two packets
+_MTU, _BURST = 1_500, 3_100  # bytes: two packets
 _LINK = Path(__file__).with_name("link.py")
 
 
@@ -98,6 +98,8 @@ def limit(hosts: TwoHosts, bytes_per_s: float) -> None:
     """Limit the link, with so small a burst that even a small message takes its time."""
     rate = ["rate", f"{int(8 * bytes_per_s)}bit", "burst", str(_BURST), "latency", "500ms"]
     for name in hosts.names:
+        mtu = ["ip", "-n", name, "link", "set", "cable", "mtu", str(_MTU)]
+        subprocess.run(mtu, check=True)
         command = ["tc", "-n", name, "qdisc", "replace", "dev", "cable", "root", "tbf", *rate]
         subprocess.run(command, check=True)
 
