@@ -43,7 +43,7 @@ from tests.system.two_hosts import MBIT, TwoHosts, obstacle, two_hosts
 
 RECORDED = Path(__file__).parents[1] / "data/emulation.json"
 LINKS = {"300 Mbit/s": 300 * MBIT, "1 Gbit/s": 1000 * MBIT, "3 Gbit/s": 3000 * MBIT}
-_MTU, _BURST = 1_500, 3_100  # bytes: two packets
+_MTU, _BURST = 9_000, 9_100  # bytes: one packet
 _LINK = Path(__file__).with_name("link.py")
 
 
