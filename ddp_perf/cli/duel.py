@@ -86,8 +86,8 @@ def duel(
         str | None,
         typer.Option(
             metavar="N,N,…",
-            help="Compare the suites of workloads at these numbers of ranks, of which one runs: its"
-            " collectives take the time that --network gives.",
+            help="Compare at these numbers of ranks, of which one runs: its collectives take the"
+            " time that --network gives.",
         ),
     ] = None,
     network: Annotated[

@@ -91,11 +91,14 @@ def most_telling_first(cases: Iterable[Case], fits: Callable[[Case], bool]) -> l
     """Sort the cases for a measurement that has no time for all of them.
 
     The core comes first, then one case of each suite before a second one, its largest before
-    others, and training before collectives.
+    others, real ranks before emulated ones, and training before collectives.
     """
     cases = list(cases)
     core = core_of(cases, fits)
-    ranked = sorted(cases, key=lambda c: (c.key not in core, c.world_size == 1, -c.world_size))
+    ranked = sorted(
+        cases,
+        key=lambda c: (c.key not in core, c.world_size == 1, c.network is not None, -c.world_size),
+    )
     turn: collections.Counter[str] = collections.Counter()
     order: dict[Key, tuple[bool, int, bool]] = {}
     for case in ranked:
@@ -105,8 +108,11 @@ def most_telling_first(cases: Iterable[Case], fits: Callable[[Case], bool]) -> l
 
 
 def _largest(cases: Sequence[Case]) -> list[Case]:
-    most = max(case.world_size for case in cases)
-    return [case for case in cases if case.world_size == most]
+    """Return the cases with the most ranks, those over each emulated network by themselves."""
+    most: dict[str | None, int] = {}
+    for case in cases:
+        most[case.network] = max(case.world_size, most.get(case.network, 0))
+    return [case for case in cases if case.world_size == most[case.network]]
 
 
 def _parts(cases: Sequence[Case], fits: Callable[[Case], bool]) -> list[list[Case]]:
