@@ -46,32 +46,6 @@ def _strategies(suite: TrainingSuite) -> Iterator[str]:
         )
 
 
-def _emulated(suite: Suite) -> Iterator[str]:
-    if isinstance(suite, CollectivesSuite) and (suite.emulated or suite.network is not None):
-        yield "emulated: collectives measure the link, which an emulated case models; remove it"
-    if suite.network is not None:
-        parse_network(suite.network, "network:")
-        if not suite.emulated:
-            yield (
-                "network: it is that of emulated cases, and the suite has none; add emulated:"
-                " [64], or remove it"
-            )
-    if not suite.emulated:
-        return
-    if suite.network is None:
-        yield f"emulated: the links between the ranks are missing; add network: {NETWORK_FORM}"
-    if 1 in suite.emulated:
-        yield "emulated: one rank has no other; take 2 or more, and keep 1 in world_sizes"
-    if not isinstance(suite, TrainingSuite):
-        return
-    if suite.strategy == "none":
-        yield "emulated: strategy none has no collectives; choose ddp or fsdp"
-    if any(getattr(hook, "group_size", None) == "node" for hook in suite.comm_hooks):
-        yield "emulated: a hook's groups cannot be those of a node; give group_size a number"
-    if suite.fsdp.replicate is not None:
-        yield "emulated: the ranks are in one mesh; leave fsdp.replicate out"
-
-
 def _ranks(suite: TrainingSuite | ScriptSuite) -> list[int]:
     return [*suite.world_sizes, *suite.emulated]
 
@@ -239,6 +213,32 @@ def _matrix(suite: Suite) -> Iterator[str]:
         for value in values:
             if values.count(value) > 1:
                 yield f"{field}: {value} is listed twice, so two cases have one id; remove one"
+
+
+def _emulated(suite: Suite) -> Iterator[str]:
+    if isinstance(suite, CollectivesSuite) and (suite.emulated or suite.network is not None):
+        yield "emulated: collectives measure the link, which an emulated case models; remove it"
+    if suite.network is not None:
+        parse_network(suite.network, "network:")
+        if not suite.emulated:
+            yield (
+                "network: it is that of emulated cases, and the suite has none; add emulated:"
+                " [64], or remove it"
+            )
+    if not suite.emulated:
+        return
+    if suite.network is None:
+        yield f"emulated: the links between the ranks are missing; add network: {NETWORK_FORM}"
+    if 1 in suite.emulated:
+        yield "emulated: one rank has no other; take 2 or more, and keep 1 in world_sizes"
+    if not isinstance(suite, TrainingSuite):
+        return
+    if suite.strategy == "none":
+        yield "emulated: strategy none has no collectives; choose ddp or fsdp"
+    if any(getattr(hook, "group_size", None) == "node" for hook in suite.comm_hooks):
+        yield "emulated: a hook's groups cannot be those of a node; give group_size a number"
+    if suite.fsdp.replicate is not None:
+        yield "emulated: the ranks are in one mesh; leave fsdp.replicate out"
 
 
 def check_options(suite: Suite) -> None:
