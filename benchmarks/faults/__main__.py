@@ -12,13 +12,17 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+_ROOT = str(Path(__file__).parents[2])
+sys.path.insert(0, _ROOT)
+# The programs that are tried import what tests play there.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
 
 from benchmarks.faults.recorded import PARTS, RECORDED, Part, read_recorded
 from tests.faults.matrix import Row, Tried, rows_of
