@@ -21,11 +21,12 @@ import msgspec
 
 _ROOT = str(Path(__file__).parents[2])
 sys.path.insert(0, _ROOT)
-# The programs that are tried import what tests play there.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
 
 from benchmarks.faults.recorded import PARTS, RECORDED, Part, read_recorded
 from tests.faults.matrix import Row, Tried, rows_of
+
+# The programs that are tried import what tests play there.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
 
 
 def main(arguments: list[str]) -> int:
