@@ -19,14 +19,15 @@ from pathlib import Path
 
 import msgspec
 
-_ROOT = str(Path(__file__).parents[2])
-sys.path.insert(0, _ROOT)
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.faults.recorded import PARTS, RECORDED, Part, read_recorded
 from tests.faults.matrix import Row, Tried, rows_of
 
 # The programs that are tried import what tests play there.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [sys.path[0], os.environ.get("PYTHONPATH")])
+)
 
 
 def main(arguments: list[str]) -> int:
