@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 SIZES = tuple(2**power for power in range(12, 24, 2))  # bytes of an all-reduce
-_REPEATS, _BESIDE_S = 40, 1.5
+_REPEATS, _TRIALS, _BESIDE_S = 40, 8, 0.5
 _LEAST = 10  # of these times: a neighbour on the core only makes one longer
 _PORT = 29555
 
@@ -48,18 +48,25 @@ def _times_s(size: int) -> list[float]:
     return sorted(times)[:_LEAST]
 
 
-def _busy_s_per_byte(size: int) -> float:
-    """Return the seconds that a rank's computation loses for each byte that the rank sends."""
-    alone = statistics.median(_products_in(_BESIDE_S / 5) for _ in range(5))
-    tensor, sent, done = torch.ones(size // 4), 0, threading.Event()
+def _busy_s_per_byte(size: int) -> tuple[float, float]:
+    """Return the seconds that a rank's computation loses for each byte that the rank sends.
 
-    def compute() -> None:
-        found.append(_products_in(_BESIDE_S))
-        done.set()
+    They lie between the quartiles of several trials.
+    """
+    lost = []
+    for _ in range(_TRIALS):
+        alone = _products_in(_BESIDE_S)
+        beside, sent = _products_beside(size)
+        lost.append((1 - beside / alone) * _BESIDE_S / sent)
+    low, _, high = statistics.quantiles(lost, n=4)
+    return low, high
 
-    found: list[float] = []
+
+def _products_beside(size: int) -> tuple[int, int]:
+    """Return how many products a rank computes beside its all-reduces, and the bytes of these."""
+    tensor, sent, found = torch.ones(size // 4), 0, []
     dist.barrier()
-    thread = threading.Thread(target=compute)
+    thread = threading.Thread(target=lambda: found.append(_products_in(_BESIDE_S)))
     thread.start()
     begun = time.perf_counter()
     while True:
@@ -70,11 +77,10 @@ def _busy_s_per_byte(size: int) -> float:
         if not more.item():
             break
     thread.join()
-    lost = 1 - found[0] / (alone * 5)
-    return max(lost, 0.0) * _BESIDE_S / sent
+    return found[0], sent
 
 
-def _products_in(seconds: float) -> float:
+def _products_in(seconds: float) -> int:
     a, count = torch.ones(256, 256), 0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

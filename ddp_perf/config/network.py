@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -45,6 +47,22 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
             return Topology(intra=intra, inter=intra)
         inter = self._link("inter", "inter_latency")
         return Topology(gpus_per_node=self.gpus_per_node, intra=intra, inter=inter)
+
+    def topology_of(self, ranks: Sequence[int], world_size: int) -> Topology:
+        """Return the links of a group of these global ranks, which fill one node after the other.
+
+        All ranks of a node call at once, so groups that share a node share its link to others.
+        """
+        topology = self.topology
+        if topology.gpus_per_node is None:
+            return topology
+        by_node = Counter(rank // topology.gpus_per_node for rank in ranks)
+        per_node, present = max(by_node.values()), min(topology.gpus_per_node, world_size)
+        if len(by_node) == 1:
+            return Topology(intra=topology.intra, inter=topology.intra)
+        share = topology.inter.bytes_per_s * per_node / present
+        inter = Link(latency_s=topology.inter.latency_s, bytes_per_s=share)
+        return Topology(gpus_per_node=per_node, intra=topology.intra, inter=inter)
 
     @property
     def busy_s_per_byte(self) -> float:

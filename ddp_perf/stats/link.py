@@ -114,6 +114,24 @@ def collective_s(
     return ring_s(kind, payload, per_node, intra) + ring_s(kind, payload, nodes, inter)
 
 
+ModelKind = CollectiveKind | Literal["all_to_all"]
+
+
+def fastest_s(kind: ModelKind, payload: float, ranks: int, topology: Topology) -> float:
+    """Return the seconds of a collective by its fastest algorithm; 0 for one rank.
+
+    Of an all-to-all ``payload`` is what a rank sends: all that leaves a node takes its link.
+    """
+    if kind != "all_to_all":
+        algorithms = topology.algorithms
+        return min(collective_s(each, kind, payload, ranks, topology) for each in algorithms)
+    nodes, inter = topology.nodes(ranks), topology.inter
+    per_node = -(-ranks // nodes)
+    within_s = ring_s("reduce_scatter", payload / nodes, per_node, topology.intra)
+    leaving = per_node * payload * (nodes - 1) / nodes
+    return max(within_s, (nodes - 1) * inter.latency_s + leaving / inter.bytes_per_s)
+
+
 # The values that `fit` returns of a link; they need neither numpy nor scipy.
 
 

@@ -123,7 +123,7 @@ class PowerSgd(Hook):
             matrix_approximation_rank=options.rank,
             start_powerSGD_iter=options.start_step,
         )
-        self._blocks = dist.get_backend() == "gloo"
+        self._blocks = device.type == "cpu"
         self._start = in_format(options.wire, self._reduce)
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:

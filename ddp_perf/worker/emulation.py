@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -23,13 +24,13 @@ from torch.futures import Future
 
 from ddp_perf.config.network import Network, parse_network
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.core.subject import CollectiveKind
-from ddp_perf.stats.link import bus_factor, collective_s
+from ddp_perf.stats.link import ModelKind, bus_factor, fastest_s
 from ddp_perf.torch_compat import wait_on_gpu, work_of
 from ddp_perf.worker.counting.structure import tensors
 from ddp_perf.worker.lone_group import LoneGroup, as_list
 
 EMULATED = "emulated"  # the name of the backend
+_NO_PARTNER = "an emulated rank has no partner for send and recv; measure this on real ranks"
 
 
 class Call(NamedTuple):
@@ -42,26 +43,27 @@ class Call(NamedTuple):
 class LinkModel:
     """The time of each collective over the links of a network."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, seed: int = 0) -> None:
         self._network = network
-        self._random = random.Random(0)  # the same delays in each launch
+        self._random = random.Random(seed)
 
-    def call(self, kind: CollectiveKind, payload: int, ranks: int) -> Call:
-        """Return the time of a collective of so many bytes. The faster algorithm counts.
+    def call(
+        self, kind: ModelKind, payload: int, ranks: Sequence[int], world_size: int | None = None
+    ) -> Call:
+        """Return the time of a collective of so many bytes between these of the ranks.
 
         The last of the ranks starts it: where their arrivals vary, that of each is exponential.
         """
-        network = self._network
-        seconds = min(
-            collective_s(algorithm, kind, payload, ranks, network.topology)
-            for algorithm in network.topology.algorithms
-        )
+        network, size = self._network, len(ranks)
+        topology = network.topology_of(ranks, world_size or size)
+        seconds = fastest_s(kind, payload, size, topology)
         late_s = 0.0
-        if network.jitter_s and ranks > 1:
+        if network.jitter_s and size > 1:
             # That of the last one, which is later than a delay by the power of a uniform number.
-            late = -math.expm1(math.log(1 - self._random.random()) / (ranks - 1))
+            late = -math.expm1(math.log(1 - self._random.random()) / (size - 1))
             late_s = -network.jitter_s * math.log(late)
-        sent = payload * bus_factor(kind, ranks) if ranks > 1 else 0.0
+        as_ring = "reduce_scatter" if kind == "all_to_all" else kind
+        sent = payload * bus_factor(as_ring, size) if size > 1 else 0.0
         return Call(seconds + late_s, sent * network.busy_s_per_byte)
 
 
@@ -76,14 +78,26 @@ class Wire(Protocol):
 class EmulatedGroup(LoneGroup):
     """A group whose collectives take the time of a model, one after the other."""
 
-    def __init__(self, rank: int, size: int, model: LinkModel, wire: Wire, device: str) -> None:
-        super().__init__(rank, size, device)
-        self._model, self._wire = model, wire
+    def __init__(self, rank: int, size: int, model: LinkModel, wires: Mapping[str, Wire]) -> None:
+        """``wires``: by the device of a collective's tensors; the first is that of a barrier."""
+        super().__init__(rank, size, tuple(wires))
+        self._model, self._wires = model, wires
 
-    def work(self, kind: CollectiveKind, args: tuple[Any, ...]) -> dist.Work:
+    def work(self, kind: ModelKind, args: tuple[Any, ...]) -> dist.Work:
+        device = next((one.device.type for one in tensors(args)), next(iter(self._wires)))
         payload = max(_bytes(args[0]), _bytes(args[1]) if len(args) > 1 else 0)
-        call = self._model.call(kind, payload, self.size())
-        return work_of(self._wire.send(call, as_list(args[0])))
+        ranks, world_size = dist.get_process_group_ranks(self), dist.get_world_size()
+        call = self._model.call(kind, payload, ranks, world_size)
+        return work_of(self._wires[device].send(call, as_list(args[0])))
+
+    def send(self, *args: Any, **kw: Any) -> dist.Work:
+        raise RuntimeError(_NO_PARTNER)
+
+    def recv(self, *args: Any, **kw: Any) -> dist.Work:
+        raise RuntimeError(_NO_PARTNER)
+
+    def recv_anysource(self, *args: Any, **kw: Any) -> dist.Work:
+        raise RuntimeError(_NO_PARTNER)
 
 
 def _bytes(value: Any) -> int:
@@ -98,19 +112,22 @@ def register_emulation(request: LaunchRequest) -> bool:
     if request.case.network is None:
         return False
     network = parse_network(request.case.network, "network:").drawn(request.round)
-    register_network(network, on_gpu=request.case.tier == "gpu")
+    register_network(network, seed=request.round, on_gpu=request.case.tier == "gpu")
     return True
 
 
-def register_network(network: Network, *, on_gpu: bool = False) -> None:
+def register_network(network: Network, *, seed: int = 0, on_gpu: bool = False) -> None:
     """Let torch make groups by the name EMULATED over this network."""
-    model = LinkModel(network)
+    model = LinkModel(network, seed)
 
     def make(store: dist.Store, rank: int, size: int, timeout: Any) -> EmulatedGroup:
-        wire = DelayKernels(torch.cuda.current_device()) if on_gpu else TimedWire()
-        return EmulatedGroup(rank, size, model, wire, "cuda" if on_gpu else "cpu")
+        wires: dict[str, Wire] = {"cpu": TimedWire()}
+        if on_gpu:
+            wires = {"cuda": DelayKernels(torch.cuda.current_device()), **wires}
+        return EmulatedGroup(rank, size, model, wires)
 
-    dist.Backend.register_backend(EMULATED, make, devices=["cuda" if on_gpu else "cpu"])
+    devices = ["cuda", "cpu"] if on_gpu else ["cpu"]
+    dist.Backend.register_backend(EMULATED, make, devices=devices)
 
 
 # On a CPU: a thread sleeps until a collective ends, and takes the CPU time of a real one.
@@ -121,34 +138,61 @@ _SLICE = 16_384  # elements: too few for torch to share them between threads
 _PR_SET_TIMERSLACK = 29
 
 
+class _Sent(NamedTuple):
+    begun: float
+    call: Call
+    future: Future[Any]
+    result: list[Any]
+
+
 class TimedWire:
-    """A thread that ends collectives at their time. It holds Python's lock for microseconds."""
+    """Threads that end collectives at their time, and take turns.
+
+    What a future's callback waits for may be a collective of the same wire: so while one thread
+    runs the callbacks of a collective, another one has the turn.
+    """
 
     def __init__(self) -> None:
-        self._sent: queue.SimpleQueue[tuple[float, Call, Future[Any], list[Any]]] = (
-            queue.SimpleQueue()
-        )
-        threading.Thread(target=self._run, name="emulated link", daemon=True).start()
+        self._sent: queue.SimpleQueue[_Sent] = queue.SimpleQueue()
+        self._turn, self._counting = threading.Lock(), threading.Lock()
+        self._waiting = 0  # threads, for their turn
+        self._free_at = 0.0
+        self._burn = _Burner()
+        self._start()
 
     def send(self, call: Call, result: list[Any]) -> Future[Any]:
         future: Future[Any] = Future()
-        self._sent.put((time.perf_counter(), call, future, result))
+        self._sent.put(_Sent(time.perf_counter(), call, future, result))
         return future
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="emulated link", daemon=True).start()
 
     def _run(self) -> None:
         _sleep_exactly()
-        burn = _Burner()
-        free_at = 0.0
         while True:
-            begun, call, future, result = self._sent.get()
-            start = max(begun, free_at)
-            free_at = start + call.seconds
-            if call.busy_s:
-                burn(start, call)
-                free_at = max(free_at, time.perf_counter())
-            if (left_s := free_at - time.perf_counter()) > 0:
-                time.sleep(left_s)
-            future.set_result(result)
+            self._count(1)
+            with self._turn:
+                self._count(-1)
+                sent = self._sent.get()
+                if not self._waiting:
+                    self._start()
+                self._pass(sent)
+            sent.future.set_result(sent.result)
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self._waiting += change
+
+    def _pass(self, sent: _Sent) -> None:
+        """Return at the end of a collective, which begins when the one before has ended."""
+        start = max(sent.begun, self._free_at)
+        self._free_at = start + sent.call.seconds
+        if sent.call.busy_s:
+            self._burn(start, sent.call)
+            self._free_at = max(self._free_at, time.perf_counter())
+        if (left_s := self._free_at - time.perf_counter()) > 0:
+            time.sleep(left_s)
 
 
 def _sleep_exactly() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from ddp_perf.core.subject import CollectiveKind
+from ddp_perf.stats.link import ModelKind
 from ddp_perf.torch_compat import fake_backend, work_of
 
 LONE = "lone"  # the name of the backend
@@ -51,67 +52,94 @@ class LoneGroup(dist.ProcessGroup):
     the name and the ``self`` by which torch finds that it is already inside it.
     """
 
-    def __init__(self, rank: int, size: int, device: str = "cpu") -> None:
+    def __init__(self, rank: int, size: int, devices: Sequence[str] = ("cpu",)) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         kind = dist.ProcessGroup.BackendType.CUSTOM
         self._set_default_backend(kind)
-        self._register_backend(torch.device(device), kind, fake_backend(rank, size))
+        for device in devices:
+            self._register_backend(torch.device(device), kind, fake_backend(rank, size))
 
-    def work(self, kind: CollectiveKind, args: tuple[Any, ...]) -> dist.Work:
+    def work(self, kind: ModelKind, args: tuple[Any, ...]) -> dist.Work:
         """Return the work of a collective that was dispatched with these arguments.
 
-        ``kind`` is the one of the four with as many messages and bytes: an all-to-all sends what a
-        reduce-scatter does.
+        ``kind`` is the one with as many messages and bytes: a gather is as an all-gather.
         """
         return finished(args[0])
 
-    def allreduce(self, *args: Any) -> dist.Work:
-        _ISSUE.allreduce(self, *args)
-        return self.work("all_reduce", args)
+    def allreduce(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.allreduce(self, *args, **kw)
+        return self.work("all_reduce", (*args, *kw.values()))
 
-    def allreduce_coalesced(self, *args: Any) -> dist.Work:
-        _ISSUE.allreduce_coalesced(self, *args)
-        return self.work("all_reduce", args)
+    def allreduce_coalesced(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.allreduce_coalesced(self, *args, **kw)
+        return self.work("all_reduce", (*args, *kw.values()))
 
-    def broadcast(self, *args: Any) -> dist.Work:
-        _ISSUE.broadcast(self, *args)
-        return self.work("broadcast", args)
+    def broadcast(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.broadcast(self, *args, **kw)
+        return self.work("broadcast", (*args, *kw.values()))
 
-    def reduce(self, *args: Any) -> dist.Work:
-        _ISSUE.reduce(self, *args)
-        return self.work("broadcast", args)
+    def reduce(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.reduce(self, *args, **kw)
+        return self.work("broadcast", (*args, *kw.values()))
 
-    def allgather(self, *args: Any) -> dist.Work:
-        _ISSUE.allgather(self, *args)
-        return self.work("all_gather", args)
+    def barrier(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.barrier(self, *args, **kw)
+        return self.work("all_reduce", ([],))
 
-    def _allgather_base(self, *args: Any) -> dist.Work:
-        _ISSUE._allgather_base(self, *args)
-        return self.work("all_gather", args)
+    def monitored_barrier(self, *args: Any, **kw: Any) -> None:
+        self.barrier().wait()
 
-    def all_gather_single(self, *args: Any) -> dist.Work:
-        _ISSUE.all_gather_single(self, *args)
-        return self.work("all_gather", args)
+    def allgather(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.allgather(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
 
-    def reduce_scatter(self, *args: Any) -> dist.Work:
-        _ISSUE.reduce_scatter(self, *args)
-        return self.work("reduce_scatter", args)
+    def allgather_coalesced(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.allgather_coalesced(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
 
-    def _reduce_scatter_base(self, *args: Any) -> dist.Work:
-        _ISSUE._reduce_scatter_base(self, *args)
-        return self.work("reduce_scatter", args)
+    def allgather_into_tensor_coalesced(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.allgather_into_tensor_coalesced(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
 
-    def reduce_scatter_single(self, *args: Any) -> dist.Work:
-        _ISSUE.reduce_scatter_single(self, *args)
-        return self.work("reduce_scatter", args)
+    def _allgather_base(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE._allgather_base(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
 
-    def alltoall(self, *args: Any) -> dist.Work:
-        _ISSUE.alltoall(self, *args)
-        return self.work("reduce_scatter", args)
+    def all_gather_single(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.all_gather_single(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
 
-    def alltoall_base(self, *args: Any) -> dist.Work:
-        _ISSUE.alltoall_base(self, *args)
-        return self.work("reduce_scatter", args)
+    def gather(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.gather(self, *args, **kw)
+        return self.work("all_gather", (*args, *kw.values()))
+
+    def reduce_scatter(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.reduce_scatter(self, *args, **kw)
+        return self.work("reduce_scatter", (*args, *kw.values()))
+
+    def reduce_scatter_tensor_coalesced(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.reduce_scatter_tensor_coalesced(self, *args, **kw)
+        return self.work("reduce_scatter", (*args, *kw.values()))
+
+    def _reduce_scatter_base(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE._reduce_scatter_base(self, *args, **kw)
+        return self.work("reduce_scatter", (*args, *kw.values()))
+
+    def reduce_scatter_single(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.reduce_scatter_single(self, *args, **kw)
+        return self.work("reduce_scatter", (*args, *kw.values()))
+
+    def scatter(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.scatter(self, *args, **kw)
+        return self.work("reduce_scatter", (*args, *kw.values()))
+
+    def alltoall(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.alltoall(self, *args, **kw)
+        return self.work("all_to_all", (*args, *kw.values()))
+
+    def alltoall_base(self, *args: Any, **kw: Any) -> dist.Work:
+        _ISSUE.alltoall_base(self, *args, **kw)
+        return self.work("all_to_all", (*args, *kw.values()))
 
 
 def _make_group(store: dist.Store, rank: int, size: int, timeout: Any) -> LoneGroup:

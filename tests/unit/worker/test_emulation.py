@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -59,7 +60,7 @@ def test_a_collective_takes_the_time_of_a_ring_or_a_tree_whichever_is_faster(kin
     model = LinkModel(network("intra=1GB/s,intra_latency=100us"))
     tree = (2 if kind == "all_reduce" else 1) * math.log2(RANKS)
 
-    call = model.call(kind, 10**7, RANKS)
+    call = model.call(kind, 10**7, range(RANKS))
 
     assert call.seconds == pytest.approx(min(messages, tree) * 1e-4 + 10**7 * share / 1e9)
     assert call.busy_s == 0
@@ -68,24 +69,53 @@ def test_a_collective_takes_the_time_of_a_ring_or_a_tree_whichever_is_faster(kin
 def test_nodes_are_crossed_over_their_own_link():
     model = LinkModel(network("gpus_per_node=8,intra=100GB/s,inter=1GB/s"))
 
-    assert model.call("all_reduce", 10**8, 8).seconds < 0.01
-    assert model.call("all_reduce", 10**8, 16).seconds > 0.05
+    assert model.call("all_reduce", 10**8, range(8)).seconds < 0.01
+    assert model.call("all_reduce", 10**8, range(16)).seconds > 0.05
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "bytes_per_s"),
+    [
+        ("reduce_scatter", range(0, 64, 8), 50e9 / 8),  # eight such groups share each node's link
+        ("reduce_scatter", range(16), 50e9),
+        ("reduce_scatter", range(0, 64, 4), 50e9 / 4),  # two ranks of each node: four such groups
+        ("reduce_scatter", range(8), 200e9),
+        ("all_to_all", range(64), 50e9 / 8),  # each rank sends all of its bytes out of its node
+    ],
+)
+def test_groups_share_the_links_of_their_nodes(kind, ranks, bytes_per_s):
+    model = LinkModel(network("gpus_per_node=8,intra=200GB/s,inter=50GB/s"))
+    nodes = len({rank // 8 for rank in ranks})
+    parts = nodes if nodes > 1 else len(ranks)
+
+    # Up to a half more is for what remains within the nodes.
+    bound_s = 2**32 * (1 - 1 / parts) / bytes_per_s
+    assert bound_s <= model.call(kind, 2**32, ranks, 64).seconds < 1.5 * bound_s
+
+
+def test_a_last_node_that_is_not_full_shares_nothing():
+    model = LinkModel(network("gpus_per_node=8,intra=200GB/s,inter=50GB/s"))
+
+    twelve, sixteen = (model.call("all_reduce", 2**30, range(size)) for size in (12, 16))
+    assert twelve.seconds == pytest.approx(sixteen.seconds, rel=0.05)
 
 
 def test_a_rank_is_busy_for_each_byte_that_it_sends():
-    call = LinkModel(network("intra=1GB/s,busy=0.5ns/B")).call("all_gather", 8 * 10**6, RANKS)
+    call = LinkModel(network("intra=1GB/s,busy=0.5ns/B")).call(
+        "all_gather", 8 * 10**6, range(RANKS)
+    )
 
     assert call.busy_s == pytest.approx(7 * 10**6 * 0.5e-9)
 
 
 def test_the_last_of_the_other_ranks_starts_a_collective():
     model = LinkModel(network("intra=1000GB/s,intra_latency=0.001us,jitter=1000us"))
-    late = [model.call("all_reduce", 8, RANKS).seconds for _ in range(4000)]
+    late = [model.call("all_reduce", 8, range(RANKS)).seconds for _ in range(4000)]
 
     # The mean of the largest of n exponentials is their mean × (1 + 1/2 + … + 1/n).
     expected = 1e-3 * sum(1 / n for n in range(1, RANKS))
     assert statistics.fmean(late) == pytest.approx(expected, rel=0.05)
-    assert LinkModel(network("intra=1GB/s,jitter=9us")).call("all_reduce", 8, 1).seconds == 0
+    assert LinkModel(network("intra=1GB/s,jitter=9us")).call("all_reduce", 8, range(1)).seconds == 0
 
 
 # The wire.
@@ -127,6 +157,96 @@ def test_a_collective_takes_its_time_and_leaves_finite_values(group):
 
     assert seconds(lambda: dist.all_reduce(values)) > 0.0175
     assert (values == 3).all()
+
+
+def functional(act):
+    """Run a functional collective, and wait for what it returns."""
+
+    def run():
+        found = act(torch.ones(RANKS, 4))
+        for one in found if isinstance(found, list) else [found]:
+            assert torch.isfinite(funcol.wait_tensor(one)).all()
+
+    return run
+
+
+def coalesced(begin):
+    """Collectives that a manager sends as one."""
+
+    def run():
+        with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+            for _ in range(2):
+                begin()
+        manager.wait()
+
+    return run
+
+
+ROWS = [torch.ones(4) for _ in range(RANKS)]
+GROUP = list(range(RANKS))
+COLLECTIVES = {  # and their messages: the latency of one is 10 ms
+    "barrier": (dist.barrier, 6),
+    "gather": (lambda: dist.gather(torch.ones(4), ROWS), 3),
+    "scatter": (lambda: dist.scatter(torch.ones(4), ROWS), 3),
+    "all_gather": (lambda: dist.all_gather(ROWS, torch.ones(4)), 3),
+    "reduce_scatter_tensor": (
+        lambda: dist.reduce_scatter_tensor(torch.ones(4), torch.ones(RANKS * 4)),
+        3,
+    ),
+    "all_to_all_single": (
+        lambda: dist.all_to_all_single(torch.ones(RANKS, 4), torch.ones(RANKS, 4)),
+        7,
+    ),
+    "functional all_reduce": (functional(lambda x: funcol.all_reduce(x, "sum", GROUP)), 6),
+    "functional all_gather": (functional(lambda x: funcol.all_gather_tensor(x, 0, GROUP)), 3),
+    "functional reduce_scatter": (
+        functional(lambda x: funcol.reduce_scatter_tensor(x, "sum", 0, GROUP)),
+        3,
+    ),
+    "functional all_gather, coalesced": (
+        functional(lambda x: funcol.all_gather_into_tensor_coalesced([x, x], GROUP)),
+        3,
+    ),
+    "functional reduce_scatter, coalesced": (
+        functional(lambda x: funcol.reduce_scatter_tensor_coalesced([x, x], "sum", [0, 0], GROUP)),
+        3,
+    ),
+    "managed all_reduce": (coalesced(lambda: dist.all_reduce(torch.ones(4))), 6),
+    "managed all_gather": (
+        coalesced(lambda: dist.all_gather_into_tensor(torch.empty(RANKS * 4), torch.ones(4))),
+        3,
+    ),
+    "managed reduce_scatter": (
+        coalesced(lambda: dist.reduce_scatter_tensor(torch.ones(4), torch.ones(RANKS * 4))),
+        3,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")  # torch 2.13 renames some
+@pytest.mark.parametrize(("act", "messages"), COLLECTIVES.values(), ids=COLLECTIVES)
+def test_each_way_to_a_collective_takes_its_messages(group, act, messages):
+    group("intra=1GB/s,intra_latency=10000us")
+
+    assert messages * 0.01 < min(seconds(act) for _ in range(3)) < (messages + 2) * 0.01
+
+
+def test_a_message_to_a_partner_is_refused(group):
+    group()
+    for act in (dist.send, dist.recv):
+        with pytest.raises(RuntimeError, match="no partner for send and recv; measure this on"):
+            act(torch.ones(2), 1)
+
+
+def test_what_follows_a_collective_may_wait_for_others(group):
+    group()
+    done = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+    for _ in range(20):
+        done = done.then(lambda _: [dist.all_reduce(torch.ones(2))])
+    others = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(3)]
+
+    done.wait()
+    assert all(other.wait() for other in others)
 
 
 def test_a_rank_computes_while_a_collective_runs(group):
