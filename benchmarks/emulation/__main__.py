@@ -4,8 +4,8 @@
 
 The hosts are network namespaces, each with one core and a cable between them (``cable.py``). For
 each cable the link is measured by all-reduces (``link.py``); then each case is launched on both
-hosts and emulated, in turn. The model was chosen at the first three cables; the others are held
-out. It needs root, iproute2 and two cores.
+hosts and emulated, in turn. The model was chosen at the first cable; the others are held out. It
+needs root, iproute2 and two cores.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RECORDED = Path(__file__).parents[1] / "data/emulation.json"
 CABLES = {
     f"{name}, {1e3 * delay_s:g} ms": Cable(rate * MBIT, delay_s)
     for delay_s in (0.2e-3, 1e-3)
-    for name, rate in (("1 Gbit/s", 1000), ("300 Mbit/s", 300), ("3 Gbit/s", 3000))
+    for name, rate in (("1 Gbit/s", 1000), ("500 Mbit/s", 500), ("3 Gbit/s", 3000))
 }
 _LINK = Path(__file__).with_name("link.py")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ddp_perf.core.injection import Injection, parse_injection
 
 _MODEL = {"input_dim": 512, "hidden_dim": 512, "output_dim": 512, "num_layers": 6}
-_COMMON = {"tier": "cpu", "workload": "mlp", "model": _MODEL, "batch_sizes": [256], "steps": 30}
+_COMMON = {"tier": "cpu", "workload": "mlp", "model": _MODEL, "batch_sizes": [256], "steps": 12}
 _SUITES: dict[str, dict[str, Any]] = {
     "DDP": {**_COMMON, "ddp": {"bucket_cap_mb": 1}},
     "FSDP2": {**_COMMON, "strategy": "fsdp", "fsdp": {"reshard_after_forward": False}},

@@ -62,7 +62,7 @@ class LoneGroup(dist.ProcessGroup):
     def work(self, kind: ModelKind, args: tuple[Any, ...]) -> dist.Work:
         """Return the work of a collective that was dispatched with these arguments.
 
-        ``kind`` is the one with as many messages and bytes: a gather is as an all-gather.
+        ``kind`` is one with as many messages and bytes: that of a scatter is an all-gather.
         """
         return finished(args[0])
 
@@ -131,7 +131,7 @@ class LoneGroup(dist.ProcessGroup):
 
     def scatter(self, *args: Any, **kw: Any) -> dist.Work:
         _ISSUE.scatter(self, *args, **kw)
-        return self.work("reduce_scatter", (*args, *kw.values()))
+        return self.work("all_gather", (*args, *kw.values()))
 
     def alltoall(self, *args: Any, **kw: Any) -> dist.Work:
         _ISSUE.alltoall(self, *args, **kw)

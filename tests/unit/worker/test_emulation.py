@@ -184,14 +184,14 @@ def coalesced(begin):
 
 ROWS = [torch.ones(4) for _ in range(RANKS)]
 GROUP = list(range(RANKS))
-COLLECTIVES = {  # and their messages: the latency of one is 10 ms
+COLLECTIVES = {  # and their messages, of 10 ms; gloo reduces for all before it scatters
     "barrier": (dist.barrier, 6),
     "gather": (lambda: dist.gather(torch.ones(4), ROWS), 3),
     "scatter": (lambda: dist.scatter(torch.ones(4), ROWS), 3),
     "all_gather": (lambda: dist.all_gather(ROWS, torch.ones(4)), 3),
     "reduce_scatter_tensor": (
         lambda: dist.reduce_scatter_tensor(torch.ones(4), torch.ones(RANKS * 4)),
-        3,
+        6,
     ),
     "all_to_all_single": (
         lambda: dist.all_to_all_single(torch.ones(RANKS, 4), torch.ones(RANKS, 4)),
@@ -201,7 +201,7 @@ COLLECTIVES = {  # and their messages: the latency of one is 10 ms
     "functional all_gather": (functional(lambda x: funcol.all_gather_tensor(x, 0, GROUP)), 3),
     "functional reduce_scatter": (
         functional(lambda x: funcol.reduce_scatter_tensor(x, "sum", 0, GROUP)),
-        3,
+        6,
     ),
     "functional all_gather, coalesced": (
         functional(lambda x: funcol.all_gather_into_tensor_coalesced([x, x], GROUP)),
@@ -209,7 +209,7 @@ COLLECTIVES = {  # and their messages: the latency of one is 10 ms
     ),
     "functional reduce_scatter, coalesced": (
         functional(lambda x: funcol.reduce_scatter_tensor_coalesced([x, x], "sum", [0, 0], GROUP)),
-        3,
+        6,
     ),
     "managed all_reduce": (coalesced(lambda: dist.all_reduce(torch.ones(4))), 6),
     "managed all_gather": (
@@ -218,7 +218,7 @@ COLLECTIVES = {  # and their messages: the latency of one is 10 ms
     ),
     "managed reduce_scatter": (
         coalesced(lambda: dist.reduce_scatter_tensor(torch.ones(4), torch.ones(RANKS * 4))),
-        3,
+        6,
     ),
 }
 
