@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
@@ -76,7 +78,7 @@ def _ratio(
 
 
 def _of_round(request: LaunchRequest, number: int) -> LaunchRequest:
-    return LaunchRequest(case=request.case, round=number, injections=request.injections)
+    return msgspec.structs.replace(request, round=number, paired=True)
 
 
 def _text(found: PairedRatio) -> str:

@@ -18,7 +18,9 @@ from ddp_perf.cli.command import (
     print_result,
     write_line,
 )
+from ddp_perf.cli.emulation import Emulate, Network, case_overrides
 from ddp_perf.cli.measuring import AGAIN, checked_environment, endable, going_on, leased
+from ddp_perf.config.loading import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.find import CommitSearch
@@ -51,7 +53,13 @@ from ddp_perf.system.host.launch_platform import check_can_launch
 
 
 def bisect_environments(
-    good: str, bad: str, case_id: str, *, budget_s: float, as_json: bool
+    good: str,
+    bad: str,
+    case_id: str,
+    *,
+    overrides: Overrides | None = None,
+    budget_s: float,
+    as_json: bool,
 ) -> NoReturn:
     """Find what makes environment ``bad`` slower than ``good``, print it, and exit.
 
@@ -62,7 +70,7 @@ def bisect_environments(
     ready_a, ready_b = (prepare_environment(one, root, on_progress=write_line) for one in sides)
     run: EnvironmentRun | None = None
     with endable(AGAIN, LaunchError) as ending, ready_a as a, ready_b as b:
-        case = _case(a, b, case_id, capacity)
+        case = _case(a, b, case_id, capacity, overrides)
         differences = find_differences(a, b)
         write_line(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
         logs = cache_shelf("bisect", 0, os.environ).path
@@ -79,14 +87,16 @@ def bisect_environments(
     ending.exit(ExitCode.GREEN if found else ExitCode.UNDECIDED)
 
 
-def _case(a: PreparedSide, b: PreparedSide, case_id: str, capacity: Capacity) -> Case:
+def _case(
+    a: PreparedSide, b: PreparedSide, case_id: str, capacity: Capacity, overrides: Overrides | None
+) -> Case:
     """Return the case without the variables of a side, which each hybrid has its own of.
 
     Raises ConfigError if there is no such case, or if it cannot run with those of a side.
     """
     plain_a, plain_b = (msgspec.structs.replace(side, variables={}) for side in (a, b))
     for older, newer in ((a, b), (plain_a, plain_b)):
-        matched = match_cases(older, newer, capacity, ids=[case_id])
+        matched = match_cases(older, newer, capacity, ids=[case_id], overrides=overrides)
         for missing in matched.missing:
             raise ConfigError(f"{missing.case_id}: {missing.reason}")
     return matched.cases[0].a
@@ -125,6 +135,8 @@ def bisect(
             " in PIP_INDEX_URL, those.",
         ),
     ] = None,
+    emulate: Emulate = None,
+    network: Network = None,
     budget: Budget = "15m",
     as_json: AsJson = False,
 ) -> None:
@@ -145,25 +157,34 @@ def bisect(
       75  undecided: the budget was too short, bad is not slower, or good or bad cannot be launched
     """
     check_can_launch()
-    budget_s = budget_seconds(budget)
+    budget_s, overrides = budget_seconds(budget), case_overrides(emulate, network)
     if torch is not None:
         if any(end is not None for end in (good, bad, good_env, bad_env)):
             raise ConfigError("--torch has both ends; leave --good, --bad and those of --…-env out")
         line = version_line(Path.cwd(), torch)
     elif good_env is not None and bad_env is not None and good is None and bad is None:
-        bisect_environments(good_env, bad_env, case, budget_s=budget_s, as_json=as_json)
+        bisect_environments(
+            good_env, bad_env, case, overrides=overrides, budget_s=budget_s, as_json=as_json
+        )
     elif good is None or bad is None or good_env is not None or bad_env is not None:
         raise ConfigError("give --good and --bad for commits, --torch, or --good-env and --bad-env")
     else:
         line = commit_line(Path.cwd(), good, bad)
-    bisect_commits(line, case, budget_s=budget_s, as_json=as_json)
+    bisect_commits(line, case, overrides, budget_s=budget_s, as_json=as_json)
 
 
-def bisect_commits(line: CommitLine, case_id: str, *, budget_s: float, as_json: bool) -> NoReturn:
+def bisect_commits(
+    line: CommitLine, case_id: str, overrides: Overrides, *, budget_s: float, as_json: bool
+) -> NoReturn:
     """Find the commit, or the version of torch, that makes the case slower, print it, and exit."""
     root, capacity = Path.cwd(), find_capacity()
     opener = functools.partial(
-        open_commit, root=root, case_id=case_id, capacity=capacity, on_progress=write_line
+        open_commit,
+        root=root,
+        case_id=case_id,
+        overrides=overrides,
+        capacity=capacity,
+        on_progress=write_line,
     )
     search: CommitSearch | None = None
     with (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +15,11 @@ from ddp_perf.cli.command import (
     AsJson,
     budget_seconds,
     describe_progress,
-    parse_ranks,
     show,
     write_line,
 )
+from ddp_perf.cli.emulation import Emulate, Network, case_overrides, repeated
 from ddp_perf.cli.measuring import AGAIN, check_writable, endable, going_on
-from ddp_perf.config.loading import Overrides
-from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.core.verdict import DuelOutcome
 from ddp_perf.duel.cases import MatchedCases, match_cases
 from ddp_perf.duel.open_sides import open_sides
@@ -82,21 +79,8 @@ def duel(
         float,
         typer.Option(metavar="FRACTION", help="Sides that differ by less are EQUIVALENT."),
     ] = DEFAULT_TOLERANCE,
-    emulate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,…",
-            help="Compare at these numbers of ranks, of which one runs: its collectives take the"
-            " time that --network gives.",
-        ),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="The links between emulated ranks, as in intra=1GB/s. [default: the suite's]",
-        ),
-    ] = None,
+    emulate: Emulate = None,
+    network: Network = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write duel.html, duel.md and duel.json there."),
@@ -118,12 +102,8 @@ def duel(
     given_s = None if budget is None else budget_seconds(budget)
     if not 0 < tolerance < 1:
         raise ConfigError(f"--tolerance: {tolerance} is not between 0 and 1")
-    overrides = Overrides(
-        files=bool(os.environ.get(DATA_FOLDER)),
-        emulated=_emulated(emulate, network),
-        network=network,
-    )
-    repeat = _repeated(config or (), tolerance, emulate=emulate, network=network)
+    overrides = case_overrides(emulate, network)
+    repeat = (*_repeated(config or (), tolerance), *repeated(emulate, network))
     finished = _Finished(report, as_json, repeat)
     try:
         with endable(AGAIN) as ending, contextlib.ExitStack() as stack:
@@ -156,15 +136,6 @@ def duel(
         finished.name_file()
         raise
     ending.exit(finished.exit_code)
-
-
-def _emulated(emulate: str | None, network: str | None) -> tuple[int, ...]:
-    """Return the numbers of ranks of --emulate. Raises ConfigError."""
-    if emulate is None:
-        if network is not None:
-            raise ConfigError("--network: it is that of emulated ranks; add --emulate 64")
-        return ()
-    return parse_ranks("--emulate", emulate)
 
 
 def _chosen(matched: MatchedCases, capacity: Capacity, budget_s: float) -> MatchedCases:
@@ -256,10 +227,9 @@ class _Finished:
         return ExitCode.UNDECIDED if outcome is DuelOutcome.UNDECIDED else ExitCode.GREEN
 
 
-def _repeated(config: Sequence[Path], tolerance: float, **emulation: str | None) -> tuple[str, ...]:
+def _repeated(config: Sequence[Path], tolerance: float) -> tuple[str, ...]:
     """Return the options that another duel of the same cases needs, so that it asks the same."""
-    repeated = [f"--config={file}" for file in config]
-    repeated += [f"--{name}={text}" for name, text in emulation.items() if text is not None]
+    options = [f"--config={file}" for file in config]
     if tolerance != DEFAULT_TOLERANCE:
-        repeated.append(f"--tolerance={tolerance:g}")
-    return tuple(repeated)
+        options.append(f"--tolerance={tolerance:g}")
+    return tuple(options)

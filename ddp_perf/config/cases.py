@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ddp_perf.config.formula import filled, result_of, sizes_in
+from ddp_perf.config.network import parse_network
 from ddp_perf.config.suite import (
     NAME_PATTERN,
     CollectivesSuite,
@@ -288,8 +289,9 @@ def _emulated_cases(
     on_one = msgspec.structs.replace(variant, ranks_per_node=None)
     for world_size in sorted(variant.suite.emulated):
         assert variant.suite.network is not None  # the rules require one
+        network = parse_network(variant.suite.network, "network:")
         for case in make(on_one, world_size, size):
-            yield emulated(case, variant.suite.network)
+            yield emulated(case, network.text)
 
 
 def _effective(case: Case) -> Case:

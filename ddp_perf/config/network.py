@@ -14,17 +14,23 @@ from ddp_perf.stats.link import Link, LinkFit, Topology
 
 # NCCL's own, of a message in a node by PCIe, and between nodes (its Simple protocol).
 _LATENCIES_S = {"intra_latency": 5.7e-6, "inter_latency": 14e-6}
-_WHOLE, _DECIMAL = r"([0-9]{1,6})", r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
+_DECIMAL = r"([0-9]{1,6}(?:\.[0-9]{1,6})?)"
 _RANGE = rf"{_DECIMAL}(?:-{_DECIMAL})?"
-_BANDWIDTH, _LATENCY = (rf"{_RANGE}GB/s", 1e9), (rf"{_RANGE}[uµ]s", 1e-6)
-_VALUES = {  # the form of a key's value, and its unit
-    "gpus_per_node": (_WHOLE, 1.0),
-    "intra": _BANDWIDTH,  # between two ranks of a node
-    "inter": _BANDWIDTH,  # of a node, all adapters together
-    "intra_latency": _LATENCY,
-    "inter_latency": _LATENCY,
-    "busy": (rf"{_RANGE}ns/B", 1e-9),  # CPU time of a rank for a byte that it sends
-    "jitter": _LATENCY,  # mean delay of each rank's arrival at a collective
+_FORMS = {  # of a value, by its unit
+    "": r"([0-9]{1,6})",
+    "GB/s": rf"{_RANGE}GB/s",
+    "us": rf"{_RANGE}[uµ]s",
+    "ns/B": rf"{_RANGE}ns/B",
+}
+_SCALES = {"": 1.0, "GB/s": 1e9, "us": 1e-6, "ns/B": 1e-9}
+_UNITS = {  # of each key
+    "gpus_per_node": "",
+    "intra": "GB/s",  # between two ranks of a node
+    "inter": "GB/s",  # of a node, all adapters together
+    "intra_latency": "us",
+    "inter_latency": "us",
+    "busy": "ns/B",  # CPU time of a rank for a byte that it sends
+    "jitter": "us",  # mean delay of each rank's arrival at a collective
 }
 OF_EMULATION = ("busy", "jitter")
 NETWORK_FORM = (
@@ -38,6 +44,19 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus_per_node: int | None
     ranges: dict[str, tuple[float, float]]  # by key
+
+    @property
+    def text(self) -> str:
+        """The network in the one order and with all latencies: equal ones have one text."""
+        values = dict(self.ranges)
+        if self.gpus_per_node is not None:
+            values["gpus_per_node"] = (self.gpus_per_node, self.gpus_per_node)
+        parts = []
+        for key, unit in _UNITS.items():
+            if key in values:
+                ends = dict.fromkeys(_decimal(value / _SCALES[unit]) for value in values[key])
+                parts.append(f"{key}={'-'.join(ends)}{unit}")
+        return ",".join(parts)
 
     @property
     def topology(self) -> Topology:
@@ -117,6 +136,10 @@ def _link_texts(name: str, fit: LinkFit) -> list[str]:
     return [f"{name}={slow}-{fast}GB/s", f"{name}_latency={short}-{long}us"]
 
 
+def _decimal(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
 def _halton(number: int, base: int) -> float:
     """Return the radical inverse of a number above 0: 1/3, 2/3, 1/9, 4/9, … in base 3."""
     found, scale = 0.0, 1.0
@@ -139,18 +162,18 @@ def parse_network(text: str, where: str) -> Network:
     given: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
         key, _, value = map(str.strip, part.partition("="))
-        if key not in _VALUES:
+        if key not in _UNITS:
             raise bad(f"there is no key {key!r}")
         if key in given:
             raise bad(f"{key} is given twice")
-        pattern, scale = _VALUES[key]
-        match = re.fullmatch(pattern, value)
+        unit = _UNITS[key]
+        match = re.fullmatch(_FORMS[unit], value)
         numbers = [float(number) for number in match.groups() if number] if match else [0.0]
         if min(numbers) == 0:
             raise bad(f"{key}={value} is not above 0 in the unit of its key")
         if numbers != sorted(numbers):
             raise bad(f"{key}={value} is a range whose end is below its beginning")
-        given[key] = numbers[0] * scale, numbers[-1] * scale
+        given[key] = numbers[0] * _SCALES[unit], numbers[-1] * _SCALES[unit]
     nodes = given.pop("gpus_per_node", None)
     has_nodes = nodes is not None or not given.keys().isdisjoint({"inter", "inter_latency"})
     needed = ["gpus_per_node", "intra", "inter"] if has_nodes else ["intra"]

@@ -219,7 +219,9 @@ def _emulated(suite: Suite) -> Iterator[str]:
     if isinstance(suite, CollectivesSuite) and (suite.emulated or suite.network is not None):
         yield "emulated: collectives measure the link, which an emulated case models; remove it"
     if suite.network is not None:
-        parse_network(suite.network, "network:")
+        network = parse_network(suite.network, "network:")
+        if suite.tier == "gpu" and network.busy_s_per_byte:
+            yield "network: busy is CPU time of gloo, and NCCL takes none; leave it out"
         if not suite.emulated:
             yield (
                 "network: it is that of emulated cases, and the suite has none; add emulated:"
@@ -228,7 +230,10 @@ def _emulated(suite: Suite) -> Iterator[str]:
     if not suite.emulated:
         return
     if suite.network is None:
-        yield f"emulated: the links between the ranks are missing; add network: {NETWORK_FORM}"
+        yield (
+            "emulated: the links between the ranks are missing; add network: (a duel: --network)"
+            f" {NETWORK_FORM}"
+        )
     if 1 in suite.emulated:
         yield "emulated: one rank has no other; take 2 or more, and keep 1 in world_sizes"
     if not isinstance(suite, TrainingSuite):

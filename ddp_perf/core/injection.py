@@ -85,7 +85,7 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         if case.training.cuda_graphs and self.kind in _OF_THE_HOST:
             return False
         if self.rank is not None:
-            return self.rank < case.world_size
+            return self.rank < case.run_ranks
         if case.script is not None:
             return self.kind not in (_NEEDS_DDP if case.world_size == 1 else _OF_DDP)
         if self.kind == "no-overlap" and case.training.comm_hook is not None:

@@ -472,6 +472,7 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
 
     case: Case
     round: int
+    paired: bool = False  # other launches of its round are compared with it
     node: str | None = None  # the one node that runs it, by name; None: any
     import_paths: tuple[str, ...] = ()  # directories from which a user's workload is imported
     injections: tuple[Injection, ...] = ()  # only those that apply to the case

@@ -117,14 +117,26 @@ def collective_s(
 ModelKind = CollectiveKind | Literal["all_to_all"]
 
 
-def fastest_s(kind: ModelKind, payload: float, ranks: int, topology: Topology) -> float:
-    """Return the seconds of a collective by its fastest algorithm; 0 for one rank.
+def fastest_s(
+    kind: ModelKind, payload: float, ranks: int, topology: Topology
+) -> tuple[float, float]:
+    """Return the seconds of a collective by its fastest algorithm, and those of its latencies.
 
     Of an all-to-all ``payload`` is what a rank sends: all that leaves a node takes its link.
     """
-    if kind != "all_to_all":
-        algorithms = topology.algorithms
-        return min(collective_s(each, kind, payload, ranks, topology) for each in algorithms)
+    if kind == "all_to_all":
+        whole, empty = (_all_to_all_s(size, ranks, topology) for size in (payload, 0.0))
+        return whole, empty
+    return min(
+        (
+            collective_s(each, kind, payload, ranks, topology),
+            collective_s(each, kind, 0.0, ranks, topology),
+        )
+        for each in topology.algorithms
+    )
+
+
+def _all_to_all_s(payload: float, ranks: int, topology: Topology) -> float:
     nodes, inter = topology.nodes(ranks), topology.inter
     per_node = -(-ranks // nodes)
     within_s = ring_s("reduce_scatter", payload / nodes, per_node, topology.intra)

@@ -51,13 +51,16 @@ def flight_recorder_variable() -> str:
     return "TORCH_FR_BUFFER_SIZE" if newer else "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
-def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
+_get_backend = dist.get_backend  # a lone rank's script sees another, which names what it asked for
+
+
+def flight_recorder_entries() -> list[dict[str, Any]]:
     """Return the collectives that this process has issued in any thread, oldest first.
 
-    The list is empty if this version records none for ``backend``, or if the variable of
+    The list is empty if this version records none for the backend, or if the variable of
     ``flight_recorder_variable`` is 0. NCCL has its own recorder.
     """
-    name = "_dump_nccl_trace_json" if "nccl" in backend else "_dump_fr_trace_json"
+    name = "_dump_nccl_trace_json" if "nccl" in _get_backend() else "_dump_fr_trace_json"
     dump = getattr(torch._C._distributed_c10d, name, None)
     if dump is None:
         return []

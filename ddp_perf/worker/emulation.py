@@ -34,10 +34,11 @@ _NO_PARTNER = "an emulated rank has no partner for send and recv; measure this o
 
 
 class Call(NamedTuple):
-    """The time of one collective."""
+    """The time of one collective by itself."""
 
-    seconds: float  # from its start until its end
-    busy_s: float  # of CPU time, which it takes meanwhile
+    seconds: float
+    latency_s: float = 0.0  # of these, without a byte on the link
+    busy_s: float = 0.0  # of CPU time, which it takes meanwhile
 
 
 class LinkModel:
@@ -56,7 +57,7 @@ class LinkModel:
         """
         network, size = self._network, len(ranks)
         topology = network.topology_of(ranks, world_size or size)
-        seconds = fastest_s(kind, payload, size, topology)
+        seconds, latency_s = fastest_s(kind, payload, size, topology)
         late_s = 0.0
         if network.jitter_s and size > 1:
             # That of the last one, which is later than a delay by the power of a uniform number.
@@ -64,7 +65,7 @@ class LinkModel:
             late_s = -network.jitter_s * math.log(late)
         as_ring = "reduce_scatter" if kind == "all_to_all" else kind
         sent = payload * bus_factor(as_ring, size) if size > 1 else 0.0
-        return Call(seconds + late_s, sent * network.busy_s_per_byte)
+        return Call(seconds + late_s, latency_s + late_s, sent * network.busy_s_per_byte)
 
 
 class Wire(Protocol):
@@ -109,11 +110,14 @@ def _bytes(value: Any) -> int:
 def register_emulation(request: LaunchRequest) -> bool:
     """Let torch make the groups of an emulated case by the name EMULATED; False: it is none.
 
-    The values of its network are those of the launch: each round draws others.
+    Launches that are compared with each other draw the same values of its network; each round of
+    them draws others. A launch by itself takes the middle of each range.
     """
     if request.case.network is None:
         return False
-    network = parse_network(request.case.network, "network:").drawn(request.round)
+    network = parse_network(request.case.network, "network:")
+    if request.paired:
+        network = network.drawn(request.round)
     register_network(network, seed=request.round, on_gpu=request.case.tier == "gpu")
     return True
 
@@ -147,20 +151,25 @@ class _Sent(NamedTuple):
     result: list[Any]
 
 
-class TimedWire:
-    """Threads that end collectives at their time, and take turns.
+_LANES = 2  # collectives that a gloo group runs at a time: it has as many threads
 
-    What a future's callback waits for may be a collective of the same wire: so while one thread
-    runs the callbacks of a collective, another one has the turn.
+
+class TimedWire:
+    """Threads that end collectives at their time: two at once, which share the link, as gloo's.
+
+    What a future's callback waits for may be a collective of the same wire: so while a thread runs
+    the callbacks of a collective, another one takes its lane.
     """
 
     def __init__(self) -> None:
         self._sent: queue.SimpleQueue[_Sent] = queue.SimpleQueue()
-        self._turn, self._counting = threading.Lock(), threading.Lock()
-        self._waiting = 0  # threads, for their turn
-        self._free_at = 0.0
-        self._burn = _Burner()
-        self._start()
+        self._lane = threading.Semaphore(_LANES)
+        self._next, self._counting = threading.Lock(), threading.Lock()
+        self._waiting = 0  # threads, for a lane
+        self._free_at = [0.0] * _LANES  # when each lane is free
+        self._link_free_at = 0.0
+        for _ in range(_LANES):
+            self._start()
 
     def send(self, call: Call, result: list[Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -172,29 +181,38 @@ class TimedWire:
 
     def _run(self) -> None:
         _sleep_exactly()
+        burn = _Burner()
         while True:
             self._count(1)
-            with self._turn:
-                self._count(-1)
-                sent = self._sent.get()
+            with self._lane:
+                with self._next:
+                    self._count(-1)
+                    sent = self._sent.get()
+                    start, end = self._times(sent)
                 if not self._waiting:
                     self._start()
-                self._pass(sent)
+                if sent.call.busy_s:
+                    burn(start, end, sent.call.busy_s)
+                    self._link_free_at = max(self._link_free_at, time.perf_counter())
+                if (left_s := end - time.perf_counter()) > 0:
+                    time.sleep(left_s)
             sent.future.set_result(sent.result)
 
     def _count(self, change: int) -> None:
         with self._counting:
             self._waiting += change
 
-    def _pass(self, sent: _Sent) -> None:
-        """Return at the end of a collective, which begins when the one before has ended."""
-        start = max(sent.begun, self._free_at)
-        self._free_at = start + sent.call.seconds
-        if sent.call.busy_s:
-            self._burn(start, sent.call)
-            self._free_at = max(self._free_at, time.perf_counter())
-        if (left_s := self._free_at - time.perf_counter()) > 0:
-            time.sleep(left_s)
+    def _times(self, sent: _Sent) -> tuple[float, float]:
+        """Return when a collective begins and ends.
+
+        It waits for a lane, then for its messages, and its bytes for those of the one before.
+        """
+        lane = self._free_at.index(min(self._free_at))
+        start = max(sent.begun, self._free_at[lane])
+        moves = max(start + sent.call.latency_s, self._link_free_at)
+        end = moves + sent.call.seconds - sent.call.latency_s
+        self._free_at[lane] = self._link_free_at = end
+        return start, end
 
 
 def _sleep_exactly() -> None:
@@ -214,12 +232,12 @@ class _Burner:
         slices = torch.zeros(64 * _SLICE).chunk(64)
         self._slices = itertools.cycle(itertools.pairwise(slices))
 
-    def __call__(self, start: float, call: Call) -> None:
-        begun, share = time.thread_time(), call.busy_s / max(call.seconds, call.busy_s)
+    def __call__(self, start: float, end: float, busy_s: float) -> None:
+        begun, share = time.thread_time(), busy_s / max(end - start, busy_s)
         spent = 0.0
-        while spent < call.busy_s:
+        while spent < busy_s:
             due = share * (time.perf_counter() - start + _SLICE_S)
-            if spent >= min(due, call.busy_s):
+            if spent >= min(due, busy_s):
                 time.sleep(_SLICE_S)
                 continue
             target, source = next(self._slices)
@@ -231,6 +249,7 @@ class _Burner:
 
 
 _CALIBRATED = 10_000_000  # cycles
+_WAKING_S = 0.3
 
 
 class DelayKernels:
@@ -254,10 +273,12 @@ class DelayKernels:
 def cycles_per_s(device: torch.device) -> float:
     """Return how many cycles of a waiting kernel are a second, by events around one."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    for _ in range(2):  # the first one wakes the GPU
+    waking_until = time.monotonic() + _WAKING_S
+    while True:  # an idle GPU has a lower clock
         begin.record()
         wait_on_gpu(_CALIBRATED)
         end.record()
         end.synchronize()
-    milliseconds: float = begin.elapsed_time(end)
-    return 1000 * _CALIBRATED / milliseconds
+        if time.monotonic() > waking_until:
+            milliseconds: float = begin.elapsed_time(end)
+            return 1000 * _CALIBRATED / milliseconds

@@ -170,6 +170,11 @@ def forget_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
+def _of_all_ranks(joules: float | None, case: Case) -> float | None:
+    """Return the energy as if each rank that an emulated one stands for took as much."""
+    return None if joules is None else joules * case.world_size / case.run_ranks
+
+
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """The preparation of the steps that are measured."""
 
@@ -237,7 +242,7 @@ def measurement(
             extra_warmup=extra_warmup,
             slowdown=before.injected.slowdown,
             numerics=numerics() if on_gpu and case.trains else None,
-            energy_j=energy_j(first, last),
+            energy_j=_of_all_ranks(energy_j(first, last), case),
             load=timed.load,
             utilisation=utilisation(first, last),
         )

@@ -63,7 +63,7 @@ def _answer(supervisor: Connection) -> None:
         except EOFError:
             return
         initialized = dist.is_initialized()
-        entries = flight_recorder_entries(dist.get_backend()) if initialized else []
+        entries = flight_recorder_entries() if initialized else []
         supervisor.send_bytes(msgspec.json.encode(entries))
 
 

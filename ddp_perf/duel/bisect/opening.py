@@ -209,6 +209,7 @@ def open_commit(
     *,
     root: Path,
     case_id: str,
+    overrides: Overrides,
     capacity: Capacity,
     on_progress: Callable[[str], None],
 ) -> Iterator[CommitTurn]:
@@ -221,7 +222,7 @@ def open_commit(
     with prepare(side, root, on_progress=on_progress) as prepared:
         paths = (str(prepared.root),)
         suites = find_suites(prepared.root / _CONFIGS)
-        case = _case(suites, case_id, paths)
+        case = _case(suites, case_id, overrides, paths)
         if (obstacle := foreign_script(case, prepared) or capacity.obstacle(case)) is not None:
             raise ConfigError(f"{case.id} {obstacle}")
         # Which files a version of torch changes is not known: none of them is innocent.
@@ -230,8 +231,10 @@ def open_commit(
             yield CommitTurn(launcher, case, paths, own)
 
 
-def _case(suites: Sequence[Path], case_id: str, import_paths: tuple[str, ...]) -> Case:
-    cases = load_cases(suites, Overrides(), import_paths)
+def _case(
+    suites: Sequence[Path], case_id: str, overrides: Overrides, import_paths: tuple[str, ...]
+) -> Case:
+    cases = load_cases(suites, overrides, import_paths)
     found = next((case for case in cases if case.id == case_id), None)
     if found is None:
         near = nearest_or_all(case_id, sorted({case.id for case in cases}))

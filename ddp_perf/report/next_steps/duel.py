@@ -118,7 +118,13 @@ def _diff(duel: Duel) -> str:
 
 def _bisect_commits(duel: Duel) -> str:
     bad = "HEAD" if duel.b.kind == "tree" else duel.b.spec
-    return bisect(duel.a.spec, bad, _slower(duel)[0].id)
+    return _bisect(duel, duel.a.spec, bad)
+
+
+def _bisect(duel: Duel, good: str, bad: str, *, kind: str = "") -> str:
+    """Return the search of the first slower case, which emulation may have made."""
+    made_by = [word for word in duel.repeat if word.startswith(("--emulate=", "--network="))]
+    return bisect(good, bad, _slower(duel)[0].id, *made_by, kind=kind)
 
 
 def _number_of_pairs(duel: Duel) -> str:
@@ -185,7 +191,7 @@ DUEL: tuple[Rule[Duel], ...] = (
     (
         _slower_environment,
         "find which package or variable is to blame",
-        lambda duel: bisect(duel.a.spec, duel.b.spec, _slower(duel)[0].id, kind="-env"),
+        lambda duel: _bisect(duel, duel.a.spec, duel.b.spec, kind="-env"),
     ),
     (
         lambda duel: duel.needed_s,

@@ -39,10 +39,10 @@ def again(command: str, *options: str) -> str:
     return " ".join([kept, *filter(None, options)])
 
 
-def bisect(good: str, bad: str, case_id: str, *, kind: str = "") -> str:
+def bisect(good: str, bad: str, case_id: str, *options: str, kind: str = "") -> str:
     """Return the search between two sides; ``kind`` ends the names of their options."""
     sides = [f"--good{kind}", good, f"--bad{kind}", bad]
-    return shlex.join(["ddp-perf", "bisect", *sides, "--case", case_id])
+    return shlex.join(["ddp-perf", "bisect", *sides, "--case", case_id, *options])
 
 
 def git_add(files: Iterable[str]) -> str:

@@ -213,7 +213,7 @@ class Experiment:
             self._of_server[_key(arm)] += 1
 
     def _outcome(self, arm: Arm, block: Block) -> LaunchResult | LaunchFailure:
-        request = replace(arm.request, round=block.number)
+        request = replace(arm.request, round=block.number, paired=len(block.arms) > 1)
         try:
             return arm.launcher.launch(request)
         except LaunchError as error:

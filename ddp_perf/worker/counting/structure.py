@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -197,7 +196,7 @@ def _recorded() -> list[dict[str, Any]]:
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    return flight_recorder_entries(dist.get_backend())
+    return flight_recorder_entries()
 
 
 def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:

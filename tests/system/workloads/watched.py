@@ -37,10 +37,10 @@ def build(context, *, notes, width=32, killed_at=None):
 
     def begin_backward(late_s):
         step["late_s"] = late_s
-        step["issued"] = len(flight_recorder_entries("gloo"))
+        step["issued"] = len(flight_recorder_entries())
 
     def end_backward(parameter):
-        step["issued"] = len(flight_recorder_entries("gloo")) - step["issued"]
+        step["issued"] = len(flight_recorder_entries()) - step["issued"]
         with file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(step) + "\n")
         if step["number"] == killed_at:

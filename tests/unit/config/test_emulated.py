@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import determining_work
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import curve_label, scaling_key
+from ddp_perf.core.injection import parse_injection
 from tests.builders import make_cases
 from tests.unit.config.refusals import refusal
 
 NETWORK = "intra=1GB/s"
+TEXT = "intra=1GB/s,intra_latency=5.7us"
 
 
 def test_an_emulated_case_has_an_id_of_its_own_and_its_one_rank_case():
@@ -19,7 +22,7 @@ def test_an_emulated_case_has_an_id_of_its_own_and_its_one_rank_case():
         "mlp-ddp-fp32-ws8-emulated-b64",
         "mlp-ddp-fp32-ws64-emulated-b64",
     ]
-    assert (two.network, many.network) == (None, NETWORK)
+    assert (two.network, many.network) == (None, TEXT)
     assert (many.world_size, many.run_ranks, many.samples_per_step) == (64, 1, 64 * 64)
     assert (two.run_ranks, many.single) == (2, one.id)
     assert curve_label(many.id, 64) == "mlp-ddp-fp32-emulated-b64"
@@ -31,6 +34,31 @@ def test_emulated_and_measured_cases_do_other_work_and_are_on_other_curves():
 
     assert measured.world_size == emulated.world_size
     assert len({scaling_key(case.work()) for case in (measured, emulated, other)}) == 3
+
+
+def test_a_network_that_is_written_otherwise_is_the_same_work():
+    *_, one = make_cases(emulated=[2], network=NETWORK)
+    *_, other = make_cases(emulated=[2], network="intra_latency=5.7us, intra=1.0GB/s")
+
+    assert one.work() == other.work()
+
+
+def test_the_structure_does_not_depend_on_the_network():
+    one, other, *_ = (
+        determining_work(case.work())
+        for text in (NETWORK, "intra=2GB/s")
+        for case in make_cases(world_sizes=[1], emulated=[2], network=text)[1:]
+    )
+    (_, measured) = make_cases(world_sizes=[1, 2])
+
+    assert one == other == determining_work(measured.work())
+
+
+def test_only_the_rank_that_runs_can_lag():
+    _, _, case = make_cases(emulated=[2], network=NETWORK)
+
+    assert parse_injection("straggler:0:5ms").applies_to(case)
+    assert not parse_injection("straggler:1:5ms").applies_to(case)
 
 
 def test_a_technique_is_compared_with_the_emulated_case_without_it():
@@ -59,6 +87,10 @@ def test_a_cluster_does_not_change_the_emulated_cases():
     [
         ({"emulated": [8]}, "emulated: the links between the ranks are missing; add network:"),
         ({"network": NETWORK}, "network: it is that of emulated cases, and the suite has none"),
+        (
+            {"emulated": [8], "network": "intra=1GB/s,busy=1ns/B", "tier": "gpu"},
+            "network: busy is CPU time of gloo, and NCCL takes none; leave it out",
+        ),
         ({"emulated": [1], "network": NETWORK}, "emulated: one rank has no other; take 2 or more"),
         ({"emulated": [8, 8], "network": NETWORK}, "emulated: 8 is listed twice"),
         ({"emulated": [8], "network": "intra=1"}, "network: intra=1: intra=1 is not above 0"),
@@ -107,11 +139,11 @@ def test_the_command_line_leaves_only_the_emulated_cases_it_asks_for(suite_file)
     cases = load_cases([path], Overrides(emulated=(8, 16)))
 
     assert [case.world_size for case in cases] == [8, 16]
-    assert {case.network for case in cases} == {NETWORK}
+    assert {case.network for case in cases} == {TEXT}
 
 
 def test_the_command_line_may_give_the_network_of_a_suite_without_one(suite_file):
     (case,) = load_cases([suite_file()], Overrides(emulated=(8,), network="intra=3GB/s"))
 
-    assert case.network == "intra=3GB/s"
+    assert case.network == "intra=3GB/s,intra_latency=5.7us"
     assert "add network:" in refusal(suite_file(), emulated=(8,))

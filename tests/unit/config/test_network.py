@@ -55,6 +55,23 @@ def test_draws_fill_a_range_evenly_and_calibrations_do_so_too(low, ratio):
         assert len(set(rates)) == len(rates)
 
 
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("intra=1GB/s", "intra=1GB/s,intra_latency=5.7us"),
+        (" intra_latency=5.7µs , intra=1.0GB/s", "intra=1GB/s,intra_latency=5.7us"),
+        ("busy=0.5-0.5ns/B,intra=0.90-1.1GB/s,intra_latency=7us", None),
+        (f"jitter=20us,{LINKS}", None),
+    ],
+)
+def test_equal_networks_have_one_text_which_is_read_back(text, canonical):
+    network = parse_network(text, "network:")
+
+    assert canonical in (None, network.text)
+    assert parse_network(network.text, "network:").text == network.text
+    assert parse_network(network.text, "network:").ranges == pytest.approx(network.ranges)
+
+
 def test_the_same_draw_has_the_same_links():
     network = parse_network("intra=1-2GB/s", "network:")
 

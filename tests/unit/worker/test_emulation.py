@@ -123,7 +123,7 @@ def test_the_last_of_the_other_ranks_starts_a_collective():
 
 def test_collectives_end_one_after_the_other():
     wire, ended = TimedWire(), []
-    futures = [wire.send(Call(0.02, 0.0), [number]) for number in range(3)]
+    futures = [wire.send(Call(0.02), [number]) for number in range(3)]
     for future in futures:
         future.then(lambda done: ended.append(done.value()))
     begun = time.perf_counter()
@@ -133,17 +133,25 @@ def test_collectives_end_one_after_the_other():
     assert ended[:2] == [[0], [1]]
 
 
+def test_two_collectives_wait_for_their_messages_at_once_as_those_of_gloo():
+    wire = TimedWire()
+    futures = [wire.send(Call(0.05, latency_s=0.04), []) for _ in range(4)]
+
+    # Two have 0.04 s of messages at once, and 0.01 s of bytes each: twice.
+    assert 0.105 < seconds(lambda: [one.wait() for one in futures]) < 0.15
+
+
 def test_a_later_collective_begins_when_it_is_sent():
     wire = TimedWire()
-    wire.send(Call(0.001, 0.0), []).wait()
+    wire.send(Call(0.001), []).wait()
     threading.Event().wait(0.03)
 
-    assert seconds(wire.send(Call(0.03, 0.0), []).wait) > 0.025
+    assert seconds(wire.send(Call(0.03), []).wait) > 0.025
 
 
 def test_a_busy_collective_takes_cpu_time():
     wire, before = TimedWire(), time.process_time()
-    wire.send(Call(0.05, 0.04), []).wait()
+    wire.send(Call(0.05, busy_s=0.04), []).wait()
 
     assert time.process_time() - before > 0.035
 

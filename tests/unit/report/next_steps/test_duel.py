@@ -63,6 +63,11 @@ ROWS = {  # in the order of the rules
     "edit of the tree": make_duel(slower(), b=replace(TREE, changed=True)),
     "commits, interrupted": make_duel(slower(), b=replace(TREE, changed=False), complete=False),
     "commits, two slower": make_duel(slower(), slower(TWO, 1.3), b=OLDER),
+    "commits, at more ranks than there are": make_duel(
+        slower(),
+        b=OLDER,
+        repeat=("--config=a.yaml", "--emulate=64", "--network=intra=1GB/s, busy=1ns/B"),
+    ),
     "commits, more work without a line": make_duel(slower(work=(make_change(places=()),))),
     "commits, less work": make_duel(slower(work=(make_change(before=3, after=1, bytes=-1),))),
     "environments": make_duel(slower(), a=OLD, b=VARIABLE, differences=UPGRADE),

@@ -91,6 +91,18 @@ def test_each_arm_is_the_first_about_equally_often(clock):
     assert [one.block for one in launches] == [number for number in range(100) for _ in "ab"]
 
 
+@pytest.mark.parametrize("arms", ["a", "ab"])
+def test_arms_of_one_block_are_paired(clock, arms):
+    paired = []
+
+    def answer(request):
+        paired.append(request.paired)
+        return make_launch(request.case, request.round)
+
+    run(Blocks(2, **{name: Served(clock, answer=answer) for name in arms}))
+    assert paired == [arms == "ab"] * 2 * len(arms)
+
+
 def test_a_launch_is_logged_with_its_figures_or_its_whole_result(clock):
     (figures,) = run(Blocks(1, a=Served(clock)))
     (whole,) = run(Blocks(1, a=Served(clock)), keeps_results=True)

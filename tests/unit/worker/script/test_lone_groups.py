@@ -81,3 +81,12 @@ def test_groups_are_real_ones_again_after_the_block():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     assert dist.get_backend() == "gloo"
     dist.destroy_process_group()
+
+
+@without_nccl
+def test_a_script_sees_the_backend_that_it_asked_for(alone):
+    dist.init_process_group("nccl")
+    other = dist.new_group([0, RANK], backend="gloo")
+
+    assert (dist.get_backend(), dist.get_backend(other)) == ("nccl", "gloo")
+    dist.monitored_barrier(other)
