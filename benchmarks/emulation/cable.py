@@ -1,6 +1,6 @@
 """A cable between two hosts with a bandwidth and a delay, exactly, whatever the kernel has.
 
-The hosts' ends are TUN devices; a process of real-time priority passes packets between them. The
+The hosts' ends are TUN devices; two processes of real-time priority pass packets between them. The
 kernel's tbf lets the first packets pass at once, and not every kernel has netem.
 """
 
@@ -45,10 +45,12 @@ def joined_by(hosts: TwoHosts, cable: Cable) -> Iterator[None]:
             # After each pause of a connection it would find its speed anew.
             setting = "net.ipv4.tcp_slow_start_after_idle=0"
             _run("ip", "netns", "exec", name, "sysctl", "-qw", setting)
-        relay = multiprocessing.get_context("fork").Process(target=_relay, args=(ends, cable))
-        relay.start()
-        stack.callback(relay.join)
-        stack.callback(relay.kill)
+        for core in range(2):  # each rank's core has as much of it
+            one = (*(ends if core == 0 else reversed(ends)), cable, core)
+            relay = multiprocessing.get_context("fork").Process(target=_relay, args=one)
+            relay.start()
+            stack.callback(relay.join)
+            stack.callback(relay.kill)
         yield
     for name, address in zip(hosts.names, hosts.addresses, strict=True):
         _ip(name, "link", "set", "spare", "name", "cable")
@@ -68,24 +70,22 @@ def _tun(name: str) -> int:
     return end
 
 
-def _relay(ends: list[int], cable: Cable) -> None:
-    """Pass packets of each end to the other, one after the other at the cable's rate."""
+def _relay(source: int, target: int, cable: Cable, core: int) -> None:
+    """Pass packets of one end to the other, one after the other at the cable's rate."""
+    os.sched_setaffinity(0, {core})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    free_at = dict.fromkeys(ends, 0.0)
-    held = {end: collections.deque[tuple[float, bytes]]() for end in ends}  # by receiver
+    free_at = 0.0
+    held = collections.deque[tuple[float, bytes]]()
     while True:
-        due = min((packets[0][0] for packets in held.values() if packets), default=None)
-        left_s = None if due is None else max(due - time.monotonic(), 0)
-        for end in select.select(ends, [], [], left_s)[0]:
+        left_s = max(held[0][0] - time.monotonic(), 0) if held else None
+        if select.select([source], [], [], left_s)[0]:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    packet = os.read(end, 2 * _MTU)
-                    sent = max(free_at[end], time.monotonic()) + len(packet) / cable.bytes_per_s
-                    free_at[end] = sent
-                    held[sum(ends) - end].append((sent + cable.delay_s, packet))
-        for end, packets in held.items():
-            while packets and packets[0][0] <= time.monotonic():
-                os.write(end, packets.popleft()[1])
+                    packet = os.read(source, 2 * _MTU)
+                    free_at = max(free_at, time.monotonic()) + len(packet) / cable.bytes_per_s
+                    held.append((free_at + cable.delay_s, packet))
+        while held and held[0][0] <= time.monotonic():
+            os.write(target, held.popleft()[1])
 
 
 def _ip(host: str, *command: str) -> None:

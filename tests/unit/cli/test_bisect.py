@@ -39,7 +39,7 @@ def bisect(tmp_path, monkeypatch):
         ({"bad": "mian"}, "--bad: mian: no revision"),
         ({"bad": "."}, "--bad: . is the tree, not a commit; commit it, and give HEAD"),
         ({"case": "other"}, f"bench_configs/ has the case other; there are: {CASE}"),
-        ({"emulate": "8", "network": "intra=1"}, "intra=1 is not above 0 in the unit"),
+        ({"emulate": "0"}, "--emulate 0: it is not a list of ranks"),
         ({"network": "intra=1GB/s"}, "--network: it is that of emulated ranks; add --emulate"),
         ({"emulate": "8", "network": "intra=1GB/s"}, f"bench_configs/ has the case {CASE}"),
         ({"bad": "main"}, f"--bad: no suite of bench_configs/ has the case {CASE}"),
