@@ -21,7 +21,7 @@ PARTS = {
     "outsiders": "Somebody wants in",
     "endurance": "The suite runs for long",
 }
-_LONGEST = 36  # characters of a message
+_LONGEST = 30  # characters of a message
 # Of a message: its launch and rank, or its file.
 _PREFIX = re.compile(
     r"^(\S+: launch \d+: )?(rank \d|DIRECTORY/\S+|suite\.yaml|URL|ddp(-perf)?): |^\S+: launch \d+: "
