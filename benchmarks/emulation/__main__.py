@@ -1,4 +1,4 @@
-"""Emulated against measured: two ranks on two hosts with a limited link, and eight edits.
+"""Emulated against measured: two ranks on two hosts with a limited link, and nine edits.
 
     python benchmarks/emulation [--rounds N] [--write]
     python benchmarks/emulation --show                     what is recorded

@@ -468,9 +468,8 @@ def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
     Batch and data are no part of it: the included workloads send none of it. A user's may, as a
     contrastive loss does, which gathers samples. Ranks reduce whole buckets, whatever their number
-    from two on; but FSDP shards over them, and Top-K gathers from each; a script may do either. An
-    emulated rank sends what real ones send.
-    Nodes count where a strategy follows them.
+    from two on; but FSDP shards over them, and Top-K gathers from each; a script may do either.
+    Nodes count where a strategy follows them. An emulated rank sends what real ones send.
     """
     irrelevant = {"network", *(_DATA if work.get("workload") in MODELS else ())}
     follows_nodes = work.get("comm_hook.group_size") == "node" or "fsdp.replicate" in work

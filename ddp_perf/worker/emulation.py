@@ -1,7 +1,8 @@
 """The process group of an emulated case: its collectives take time, and it has no other rank.
 
-Each collective ends when a model of the links says so, one after the other on one stream, as NCCL's
-do, while the rank computes. So what hides communication, or waits for it, is the real code.
+Each collective ends when a model of the links says so, while the rank computes: one after the other
+as NCCL's do, or two at once as gloo's. So what hides communication, or waits for it, is the real
+code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -46,17 +47,22 @@ class LinkModel:
 
     def __init__(self, network: Network, seed: int = 0) -> None:
         self._network = network
+        self._topology_of = functools.cache(network.topology_of)
         self._random = random.Random(seed)
 
     def call(
-        self, kind: ModelKind, payload: int, ranks: Sequence[int], world_size: int | None = None
+        self,
+        kind: ModelKind,
+        payload: int,
+        ranks: range | tuple[int, ...],
+        world_size: int | None = None,
     ) -> Call:
         """Return the time of a collective of so many bytes between these of the ranks.
 
         The last of the ranks starts it: where their arrivals vary, that of each is exponential.
         """
         network, size = self._network, len(ranks)
-        topology = network.topology_of(ranks, world_size or size)
+        topology = self._topology_of(ranks, world_size or size)
         seconds, latency_s = fastest_s(kind, payload, size, topology)
         late_s = 0.0
         if network.jitter_s and size > 1:
@@ -69,28 +75,33 @@ class LinkModel:
 
 
 class Wire(Protocol):
-    """A communication stream: what is sent on it ends one after the other."""
+    """The link of one group, which takes the collectives in the order in which they are sent."""
 
     def send(self, call: Call, result: list[Any]) -> Future[Any]:
-        """Begin a collective when the one before has ended; return its future."""
+        """Take a collective, and return the future of its result."""
         ...
 
 
 class EmulatedGroup(LoneGroup):
-    """A group whose collectives take the time of a model, one after the other."""
+    """A group whose collectives take the time of a model.
+
+    It chooses a wire by the device of a collective's tensors; a barrier takes the first one.
+    """
 
     def __init__(self, rank: int, size: int, model: LinkModel, wires: Mapping[str, Wire]) -> None:
-        """``wires``: by the device of a collective's tensors; the first is that of a barrier."""
         super().__init__(rank, size, tuple(wires))
         self._model, self._wires = model, wires
+
+    @functools.cached_property
+    def _ranks(self) -> tuple[int, ...]:
+        return tuple(dist.get_process_group_ranks(self))
 
     def work(self, kind: ModelKind, args: tuple[Any, ...]) -> dist.Work:
         device = next((one.device.type for one in tensors(args)), next(iter(self._wires)))
         if device == "cpu" and kind == "reduce_scatter":
             kind = "all_reduce"  # as gloo's, whose result it drops but for a share
         payload = max(_bytes(args[0]), _bytes(args[1]) if len(args) > 1 else 0)
-        ranks, world_size = dist.get_process_group_ranks(self), dist.get_world_size()
-        call = self._model.call(kind, payload, ranks, world_size)
+        call = self._model.call(kind, payload, self._ranks, dist.get_world_size())
         return work_of(self._wires[device].send(call, as_list(args[0])))
 
     def send(self, *args: Any, **kw: Any) -> dist.Work:
@@ -108,18 +119,23 @@ def _bytes(value: Any) -> int:
 
 
 def register_emulation(request: LaunchRequest) -> bool:
-    """Let torch make the groups of an emulated case by the name EMULATED; False: it is none.
-
-    Launches that are compared with each other draw the same values of its network; each round of
-    them draws others. A launch by itself takes the middle of each range.
-    """
-    if request.case.network is None:
+    """Let torch make the groups of an emulated case by the name EMULATED; False: it is none."""
+    if (network := network_of(request)) is None:
         return False
-    network = parse_network(request.case.network, "network:")
-    if request.paired:
-        network = network.drawn(request.round)
     register_network(network, seed=request.round, on_gpu=request.case.tier == "gpu")
     return True
+
+
+def network_of(request: LaunchRequest) -> Network | None:
+    """Return the network of a launch; None: its case is not emulated.
+
+    Launches that are compared with each other draw the same values; each round of them draws
+    others. A launch by itself takes the middle of each range.
+    """
+    if request.case.network is None:
+        return None
+    network = parse_network(request.case.network, "network:")
+    return network.drawn(request.round) if request.paired else network
 
 
 def register_network(network: Network, *, seed: int = 0, on_gpu: bool = False) -> None:
@@ -144,6 +160,36 @@ _SLICE = 16_384  # elements: too few for torch to share them between threads
 _PR_SET_TIMERSLACK = 29
 
 
+_LANES = 2  # collectives that a gloo group runs at a time: it has as many threads
+
+
+class Lanes:
+    """The times of the collectives of a gloo group: two run at once, and share the link."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free_at = [0.0] * _LANES  # when each lane is free
+        self._link_free_at = 0.0
+
+    def times(self, begun: float, call: Call) -> tuple[float, float]:
+        """Return when the next collective begins and ends, which was sent at ``begun``.
+
+        It waits for a lane, then for its messages, and its bytes for those of the one before.
+        """
+        with self._lock:
+            lane = self._free_at.index(min(self._free_at))
+            start = max(begun, self._free_at[lane])
+            moves = max(start + call.latency_s, self._link_free_at)
+            end = moves + call.seconds - call.latency_s
+            self._free_at[lane] = self._link_free_at = end
+            return start, end
+
+    def keep_link(self, until: float) -> None:
+        """Keep the link for a collective that its core was too busy for."""
+        with self._lock:
+            self._link_free_at = max(self._link_free_at, until)
+
+
 class _Sent(NamedTuple):
     begun: float
     call: Call
@@ -151,11 +197,8 @@ class _Sent(NamedTuple):
     result: list[Any]
 
 
-_LANES = 2  # collectives that a gloo group runs at a time: it has as many threads
-
-
 class TimedWire:
-    """Threads that end collectives at their time: two at once, which share the link, as gloo's.
+    """Threads that end collectives at the times of their lanes.
 
     What a future's callback waits for may be a collective of the same wire: so while a thread runs
     the callbacks of a collective, another one takes its lane.
@@ -166,8 +209,7 @@ class TimedWire:
         self._lane = threading.Semaphore(_LANES)
         self._next, self._counting = threading.Lock(), threading.Lock()
         self._waiting = 0  # threads, for a lane
-        self._free_at = [0.0] * _LANES  # when each lane is free
-        self._link_free_at = 0.0
+        self._lanes = Lanes()
         for _ in range(_LANES):
             self._start()
 
@@ -188,12 +230,12 @@ class TimedWire:
                 with self._next:
                     self._count(-1)
                     sent = self._sent.get()
-                    start, end = self._times(sent)
+                    start, end = self._lanes.times(sent.begun, sent.call)
                 if not self._waiting:
                     self._start()
                 if sent.call.busy_s:
                     burn(start, end, sent.call.busy_s)
-                    self._link_free_at = max(self._link_free_at, time.perf_counter())
+                    self._lanes.keep_link(time.perf_counter())
                 if (left_s := end - time.perf_counter()) > 0:
                     time.sleep(left_s)
             sent.future.set_result(sent.result)
@@ -201,18 +243,6 @@ class TimedWire:
     def _count(self, change: int) -> None:
         with self._counting:
             self._waiting += change
-
-    def _times(self, sent: _Sent) -> tuple[float, float]:
-        """Return when a collective begins and ends.
-
-        It waits for a lane, then for its messages, and its bytes for those of the one before.
-        """
-        lane = self._free_at.index(min(self._free_at))
-        start = max(sent.begun, self._free_at[lane])
-        moves = max(start + sent.call.latency_s, self._link_free_at)
-        end = moves + sent.call.seconds - sent.call.latency_s
-        self._free_at[lane] = self._link_free_at = end
-        return start, end
 
 
 def _sleep_exactly() -> None:

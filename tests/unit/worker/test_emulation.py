@@ -17,8 +17,19 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.config.network import parse_network
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.torch_compat import shards_on_cpu
-from ddp_perf.worker.emulation import EMULATED, Call, LinkModel, TimedWire, register_network
+from ddp_perf.worker.emulation import (
+    EMULATED,
+    Call,
+    EmulatedGroup,
+    Lanes,
+    LinkModel,
+    TimedWire,
+    network_of,
+    register_network,
+)
+from tests.builders import make_cases
 
 RANKS = 8
 
@@ -108,6 +119,19 @@ def test_a_rank_is_busy_for_each_byte_that_it_sends():
     assert call.busy_s == pytest.approx(7 * 10**6 * 0.5e-9)
 
 
+def test_a_launch_by_itself_takes_the_middle_and_launches_of_a_pair_the_same_draw():
+    *_, case = make_cases(emulated=[RANKS], network="intra=1-4GB/s,intra_latency=9us")
+
+    def rate(**request):
+        found = network_of(LaunchRequest(case=case, **request))
+        return found.topology.intra.bytes_per_s / 1e9
+
+    assert rate(round=0) == rate(round=1) == pytest.approx(2)
+    assert rate(round=0, paired=True) != rate(round=1, paired=True)
+    assert rate(round=1, paired=True) == pytest.approx(4 ** (2 / 3))
+    assert network_of(LaunchRequest(case=make_cases()[0], round=0)) is None
+
+
 def test_the_last_of_the_other_ranks_starts_a_collective():
     model = LinkModel(network("intra=1000GB/s,intra_latency=0.001us,jitter=1000us"))
     late = [model.call("all_reduce", 8, range(RANKS)).seconds for _ in range(4000)]
@@ -134,11 +158,21 @@ def test_collectives_end_one_after_the_other():
 
 
 def test_two_collectives_wait_for_their_messages_at_once_as_those_of_gloo():
-    wire = TimedWire()
-    futures = [wire.send(Call(0.05, latency_s=0.04), []) for _ in range(4)]
+    lanes, call = Lanes(), Call(0.05, latency_s=0.04)
+    times = [lanes.times(1.0, call) for _ in range(4)]
 
     # Two have 0.04 s of messages at once, and 0.01 s of bytes each: twice.
-    assert 0.105 < seconds(lambda: [one.wait() for one in futures]) < 0.15
+    assert [start for start, _ in times] == pytest.approx([1.0, 1.0, 1.05, 1.06])
+    assert [end for _, end in times] == pytest.approx([1.05, 1.06, 1.10, 1.11])
+
+
+def test_what_a_core_was_too_busy_for_keeps_the_link():
+    lanes = Lanes()
+    lanes.times(1.0, Call(0.01))
+    lanes.keep_link(1.5)
+    lanes.keep_link(1.2)  # another one that ended before
+
+    assert lanes.times(1.02, Call(0.05, latency_s=0.04)) == pytest.approx((1.02, 1.51))
 
 
 def test_a_later_collective_begins_when_it_is_sent():
@@ -231,12 +265,41 @@ COLLECTIVES = {  # and their messages, of 10 ms; gloo reduces for all before it 
 }
 
 
+class Recording:
+    """A wire whose collectives take no time, and which keeps their calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def send(self, call, result):
+        self.calls.append(call)
+        future = torch.futures.Future()
+        future.set_result(result)
+        return future
+
+
+@pytest.fixture
+def calls():
+    """The calls of the collectives of the default group, of RANKS ranks."""
+    wire, model = Recording(), LinkModel(network("intra=1GB/s,intra_latency=10000us"))
+
+    def make(store, rank, size, timeout):
+        return EmulatedGroup(rank, size, model, {"cpu": wire})
+
+    dist.Backend.register_backend(EMULATED, make, devices=["cpu"])
+    dist.init_process_group(EMULATED, store=dist.HashStore(), rank=0, world_size=RANKS)
+    yield wire.calls
+    dist.destroy_process_group()
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")  # torch 2.13 renames some
 @pytest.mark.parametrize(("act", "messages"), COLLECTIVES.values(), ids=COLLECTIVES)
-def test_each_way_to_a_collective_takes_its_messages(group, act, messages):
-    group("intra=1GB/s,intra_latency=10000us")
+def test_each_way_to_a_collective_takes_its_messages(calls, act, messages):
+    act()
 
-    assert messages * 0.01 < min(seconds(act) for _ in range(3)) < (messages + 2) * 0.01
+    (call,) = calls
+    assert call.latency_s == pytest.approx(messages * 0.01)
+    assert call.latency_s <= call.seconds < call.latency_s + 4e-6  # at most 4 kB
 
 
 def test_a_message_to_a_partner_is_refused(group):
@@ -246,15 +309,15 @@ def test_a_message_to_a_partner_is_refused(group):
             act(torch.ones(2), 1)
 
 
-def test_what_follows_a_collective_may_wait_for_others(group):
-    group()
-    done = dist.all_reduce(torch.ones(2), async_op=True).get_future()
-    for _ in range(20):
-        done = done.then(lambda _: [dist.all_reduce(torch.ones(2))])
-    others = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(3)]
+def test_what_follows_each_collective_may_wait_for_others(group):
+    group("intra=1GB/s,intra_latency=10000us")  # none has ended before something follows it
+    begun = [dist.all_reduce(torch.ones(2), async_op=True).get_future() for _ in range(6)]
+    chains = [one.then(lambda _: [dist.all_reduce(torch.ones(2))]) for one in begun]
+    waiting = threading.Thread(target=torch.futures.wait_all, args=(chains,), daemon=True)
+    waiting.start()
+    waiting.join(20)
 
-    done.wait()
-    assert all(other.wait() for other in others)
+    assert not waiting.is_alive()
 
 
 def test_a_rank_computes_while_a_collective_runs(group):
