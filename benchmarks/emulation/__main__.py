@@ -3,9 +3,10 @@
     python benchmarks/emulation [--rounds N] [--write]
     python benchmarks/emulation --show                     what is recorded
 
-The hosts are network namespaces, each with one core and a cable between them (``cable.py``). For
-each cable the link is measured by all-reduces (``link.py``); then each case is launched on both
-hosts and emulated, in turn. The model was chosen at the first two cables; the others are held out.
+The hosts are network namespaces, each with one core and a cable between them (``cable.py``); gloo's
+threads come first on their core, as if they had one beside it (``gloo_threads.py``). For each cable
+the link is measured by all-reduces (``link.py``); then each case is launched on both hosts and
+emulated, in turn. The model was chosen at the first three cables; the others are held out.
 It needs root, iproute2 and two cores.
 """
 
@@ -31,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.emulation.cable import Cable, joined_by
 from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
+from benchmarks.emulation.gloo_threads import gloo_first
 from benchmarks.emulation.link import SIZES
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import checked_suite
@@ -49,11 +51,14 @@ CABLES = {
     "1 Gbit/s, 0.2 ms": Cable(1000 * MBIT, 0.2e-3),
     "1 Gbit/s, 1 ms": Cable(1000 * MBIT, 1e-3),
     "2 Gbit/s, 0.2 ms": Cable(2000 * MBIT, 0.2e-3),
+    "2 Gbit/s, 1 ms": Cable(2000 * MBIT, 1e-3),
+    "500 Mbit/s, 0.2 ms": Cable(500 * MBIT, 0.2e-3),
     "500 Mbit/s, 1 ms": Cable(500 * MBIT, 1e-3),
 }
-CHOSEN_AT = list(CABLES)[:2]
+CHOSEN_AT = list(CABLES)[:3]
 _CONNECTIONS = 3
-_LINK = Path(__file__).with_name("link.py")
+_ROOT = Path(__file__).parents[2]
+_LINK = "benchmarks.emulation.link"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +135,9 @@ def _connection(hosts: TwoHosts) -> dict[str, Any]:
     """Return what ``link.py`` measures on the hosts."""
     ranks = []
     for rank, name in enumerate(hosts.names):
-        program = [sys.executable, str(_LINK), str(rank), hosts.addresses[0]]
+        program = [sys.executable, "-m", _LINK, str(rank), hosts.addresses[0]]
         command = ["taskset", "-c", str(rank), "ip", "netns", "exec", name, *program]
-        ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT))
     found: dict[str, Any] = json.loads(next(rank.communicate(timeout=300)[0] for rank in ranks))
     ranks[1].wait()
     return found
@@ -149,7 +154,8 @@ def compare(hosts: TwoHosts, cable: str, network: str, rounds: int) -> Iterator[
             turns = [(name, kind) for name in subjects for kind in both]
             for name, kind in order.sample(turns, len(turns)):
                 request = msgspec.structs.replace(requests[name][kind], round=number)
-                outcome = both[kind].launch(request)
+                with gloo_first(hosts.networks if kind == "measured" else set()):
+                    outcome = both[kind].launch(request)
                 if not isinstance(outcome, LaunchResult):
                     sys.exit(f"{name}, {kind}: {outcome}")
                 found.setdefault((name, kind), []).append(outcome)

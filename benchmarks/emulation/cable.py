@@ -73,7 +73,7 @@ def _tun(name: str) -> int:
 def _relay(source: int, target: int, cable: Cable, core: int) -> None:
     """Pass packets of one end to the other, one after the other at the cable's rate."""
     os.sched_setaffinity(0, {core})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     free_at = 0.0
     held = collections.deque[tuple[float, bytes]]()
     while True:

@@ -1,4 +1,6 @@
-"""One of two ranks that measure their link: ``python link.py RANK ADDRESS``; rank 0 prints JSON.
+"""One of two ranks that measure their link: ``-m benchmarks.emulation.link RANK ADDRESS``.
+
+Rank 0 prints JSON.
 
 What a byte costs the core of its rank is measured as what it costs a computation beside it: the
 kernel's own work for the network is no CPU time of the process that sends.
@@ -17,6 +19,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from benchmarks.emulation.gloo_threads import put_first
+
 SIZES = (*(2**power for power in range(12, 24, 2)), 2**23)  # bytes of an all-reduce
 _BUSY_WITH = 2**22  # bytes
 _REPEATS, _TRIALS, _BESIDE_S = 40, 8, 0.5
@@ -30,6 +34,7 @@ def main(rank: int, address: str) -> None:
     patience = datetime.timedelta(seconds=60)
     store = dist.TCPStore(address, _PORT, 2, is_master=rank == 0, timeout=patience)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    put_first(os.getpid())
     times = {size: _times_s(size) for size in SIZES}
     busy = _busy_s_per_byte(_BUSY_WITH)
     if rank == 0:
