@@ -41,6 +41,7 @@ def joined_by(hosts: TwoHosts, cable: Cable) -> Iterator[None]:
             _ip(name, "address", "flush", "dev", "spare")
             ends.append(_tun(name))
             stack.callback(os.close, ends[-1])  # and so the device is gone
+            _ip(name, "link", "set", "cable", "mtu", str(_MTU))
             _plug(name, address)
             # After each pause of a connection it would find its speed anew.
             setting = "net.ipv4.tcp_slow_start_after_idle=0"
@@ -59,7 +60,7 @@ def joined_by(hosts: TwoHosts, cable: Cable) -> Iterator[None]:
 
 def _plug(name: str, address: str) -> None:
     _ip(name, "address", "add", f"{address}/24", "dev", "cable")
-    _ip(name, "link", "set", "cable", "mtu", str(_MTU), "up")
+    _ip(name, "link", "set", "cable", "up")
 
 
 def _tun(name: str) -> int:
@@ -73,7 +74,7 @@ def _tun(name: str) -> int:
 def _relay(source: int, target: int, cable: Cable, core: int) -> None:
     """Pass packets of one end to the other, one after the other at the cable's rate."""
     os.sched_setaffinity(0, {core})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     free_at = 0.0
     held = collections.deque[tuple[float, bytes]]()
     while True:

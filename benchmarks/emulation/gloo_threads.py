@@ -1,9 +1,8 @@
-"""Real-time priority for the threads of gloo, as if they had a core beside that of their rank.
+"""A core for the thread of gloo that reads the sockets: not that of the rank's other threads.
 
-Where they share one, the thread that reads the sockets preempts a thread that holds the lock of a
-connection, and calls ``epoll_wait`` in a loop until the scheduler's next tick, up to 4 ms later:
-``handleEvents`` only tries to lock, and the event stays. At the same priority of SCHED_FIFO no
-thread preempts the other, and both preempt the computation.
+On one core it preempts, when bytes arrive, a thread that holds the lock of their connection, and
+calls ``epoll_wait`` in a loop until the scheduler's next tick, up to 4 ms later: ``handleEvents``
+only tries to lock, and the event stays. A rank of a real host has more cores than one.
 """
 
 from __future__ import annotations
@@ -11,40 +10,38 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_OF_A_RANK = {"gloo_tcp_loop": 1, "pt_gloo_runloop": 2}
+_READER = "gloo_tcp_loop"
 _INTERVAL_S = 0.05
 
 
-def put_first(pid: int) -> bool:
-    """Give the process's threads of gloo their priority; return whether it has all of them."""
-    found = dict.fromkeys(_OF_A_RANK, 0)
+def put_reader(pid: int, core: int) -> bool:
+    """Put the process's reading thread on this core; return whether there is one."""
+    found = False
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            name = (thread / "comm").read_text(encoding="utf-8").strip()
-            if name in found:
-                os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
-                found[name] += 1
-    return all(found[name] >= count for name, count in _OF_A_RANK.items())
+            if (thread / "comm").read_text(encoding="utf-8").strip() == _READER:
+                os.sched_setaffinity(int(thread.name), {core})
+                found = True
+    return found
 
 
 @contextlib.contextmanager
-def gloo_first(networks: set[int]) -> Iterator[None]:
-    """Give a rank on each of these hosts the priority as soon as its threads exist.
+def readers_on(cores: Mapping[int, int]) -> Iterator[None]:
+    """Put the reading thread of each host's rank on its core, as soon as it exists.
 
-    A host is the inode of its network namespace. Raises RuntimeError at the end if a rank never had
-    the threads.
+    A host is the inode of its network namespace. Raises RuntimeError at the end if a host had none.
     """
-    ended, missing = threading.Event(), set(networks)
+    ended, missing = threading.Event(), dict(cores)
 
     def watch() -> None:
         while missing and not ended.wait(_INTERVAL_S):
             for process in Path("/proc").glob("[0-9]*"):
                 host = _network_of(process)
-                if host in missing and put_first(int(process.name)):
-                    missing.discard(host)
+                if host in missing and put_reader(int(process.name), missing[host]):
+                    del missing[host]
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -54,7 +51,7 @@ def gloo_first(networks: set[int]) -> Iterator[None]:
         ended.set()
         watcher.join()
     if missing:
-        raise RuntimeError("a rank ran without the threads of gloo that have the names of torch")
+        raise RuntimeError(f"a rank ran without a thread {_READER}, which gloo names otherwise now")
 
 
 def _network_of(process: Path) -> int | None:

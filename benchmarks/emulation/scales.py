@@ -31,11 +31,11 @@ INSTANT = "intra=999999GB/s,intra_latency=0.000001us"
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=3)
     asked = parser.parse_args(arguments)
     with contextlib.closing(ServerLauncher()) as launcher:
         plain = _request(Edit("plain", {"denominator": "ddp-1"}), None, 1)
-        effect = _ratio(launcher, _request(BASES["DDP"], INSTANT, 2), plain, 2 * asked.pairs)
+        effect = _ratio(launcher, _request(BASES["DDP"], INSTANT, 2), plain, 8 * asked.pairs)
         print(f"a step over an emulated link without time ÷ over gloo alone: {_text(effect)}")
         for ranks in (8, 64, 256):
             for edit in EDITS:

@@ -39,9 +39,9 @@ class TwoHosts(msgspec.Struct, frozen=True, kw_only=True):
                 _limit(name, "lo", within)
 
     @property
-    def networks(self) -> set[int]:
+    def networks(self) -> tuple[int, ...]:
         """The inodes of the hosts' network namespaces."""
-        return {os.stat(f"/run/netns/{name}").st_ino for name in self.names}
+        return tuple(os.stat(f"/run/netns/{name}").st_ino for name in self.names)
 
     def processes(self) -> list[int]:
         """Return the ids of the processes that run on either host."""
