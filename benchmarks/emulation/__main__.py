@@ -5,29 +5,24 @@
 
 The hosts are network namespaces, each with one core and a cable between them (``cable.py``); gloo
 reads the sockets of each on the other one's core (``gloo_threads.py``). For each cable the link is
-measured by all-reduces (``link.py``); then each case is launched on both hosts and
-emulated, in turn. The model was chosen at the first three cables; the others are held out.
+measured by all-reduces (``link.py``); then each case is launched on both hosts and emulated, in
+turn. The model was chosen at the first three cables; the others are held out.
 It needs root, iproute2 and two cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import datetime
-import functools
 import json
 import math
-import multiprocessing
-import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +31,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.emulation.cable import Cable, joined_by
+from benchmarks.emulation.each_core import OnEachCore
 from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
 from benchmarks.emulation.gloo_threads import readers_on
 from benchmarks.emulation.link import SIZES
@@ -206,46 +202,11 @@ def _launchers(hosts: TwoHosts, directory: Path) -> Iterator[dict[str, Any]]:
     )
     endpoint = f"{hosts.addresses[0]}:29400"
     engine = Hosts(hosts.names, node_shell=f"sh {shell} {{node}}", endpoint=endpoint)
-    both = {"measured": ServerLauncher(engine), "emulated": _OnEachCore()}
+    both: dict[str, Any] = {"measured": ServerLauncher(engine), "emulated": OnEachCore()}
     with contextlib.ExitStack() as stack:
         for launcher in both.values():
             stack.callback(launcher.close)
         yield both
-
-
-class _OnEachCore:
-    """Launches an emulated rank on each core at once, and returns the slower: a job has its pace.
-
-    So both cores are as busy as with two hosts, and as often one is slowed by the machine.
-    """
-
-    def __init__(self) -> None:
-        # Ranks end with the thread that starts their server, so each launcher has a process.
-        spawn = multiprocessing.get_context("spawn")
-        self._cores = [
-            ProcessPoolExecutor(1, spawn, os.sched_setaffinity, (0, {core})) for core in range(2)
-        ]
-
-    def launch(self, request: LaunchRequest) -> Any:
-        started = [core.submit(_launch, request) for core in self._cores]
-        outcomes = [one.result() for one in started]
-        failed = [one for one in outcomes if not isinstance(one, LaunchResult)]
-        return failed[0] if failed else max(outcomes, key=lambda one: one.typical_step_s)
-
-    def close(self) -> None:
-        for core in self._cores:
-            core.shutdown()  # the server of its launcher ends with it
-
-
-def _launch(request: LaunchRequest) -> Any:
-    return _launcher().launch(request)
-
-
-@functools.cache
-def _launcher() -> ServerLauncher:
-    launcher = ServerLauncher()
-    atexit.register(launcher.close)
-    return launcher
 
 
 def exposed_s(launches: list[LaunchResult]) -> float | None:
