@@ -286,11 +286,13 @@ def _emulated_cases(
     variant: Variant, size: int, make: Callable[[Variant, int, int], list[Case]]
 ) -> Iterator[Case]:
     """Yield the cases of one size of which one rank runs, over the network of the suite."""
-    on_one = msgspec.structs.replace(variant, ranks_per_node=None)
     for world_size in sorted(variant.suite.emulated):
         assert variant.suite.network is not None  # the rules require one
         network = parse_network(variant.suite.network, "network:")
-        for case in make(on_one, world_size, size):
+        per_node = network.gpus_per_node
+        is_even = per_node is not None and world_size % per_node == 0
+        placed = msgspec.structs.replace(variant, ranks_per_node=per_node if is_even else None)
+        for case in make(placed, world_size, size):
             yield emulated(case, network.text)
 
 

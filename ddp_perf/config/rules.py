@@ -240,10 +240,15 @@ def _emulated(suite: Suite) -> Iterator[str]:
         return
     if suite.strategy == "none":
         yield "emulated: strategy none has no collectives; choose ddp or fsdp"
-    if any(getattr(hook, "group_size", None) == "node" for hook in suite.comm_hooks):
-        yield "emulated: a hook's groups cannot be those of a node; give group_size a number"
-    if suite.fsdp.replicate is not None:
-        yield "emulated: the ranks are in one mesh; leave fsdp.replicate out"
+    has_groups = any(getattr(hook, "group_size", None) == "node" for hook in suite.comm_hooks)
+    if (has_groups or suite.fsdp.replicate is not None) and suite.network is not None:
+        per_node = parse_network(suite.network, "network:").gpus_per_node
+        for ranks in suite.emulated:
+            if per_node is not None and ranks > per_node and ranks % per_node:
+                yield (
+                    f"emulated: {ranks} ranks do not fill nodes of {per_node}, which"
+                    f" {'a hook' if has_groups else 'fsdp.replicate'} needs; choose another number"
+                )
 
 
 def check_options(suite: Suite) -> None:

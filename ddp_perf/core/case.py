@@ -143,6 +143,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # The links that the collectives of an emulated case take their time from, as its suite states
     # them: one of its ranks runs. None: all ranks run.
     network: str | None = None
+    modelled_nodes: int = 1  # of that network, with as many of its ranks on each
     launcher: LauncherName = "forkserver"  # it changes no step, and is not in the fingerprint
     batch_size: int | None  # per rank and micro-step; None: a collective
     # Samples of a step over all ranks and micro-steps, which is the same for any number of ranks
@@ -170,9 +171,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.collective is None
 
     @property
+    def layout(self) -> tuple[int, int]:
+        """Its nodes and the ranks on each, as its training has them: the network's, if emulated."""
+        nodes = max(self.nodes, self.modelled_nodes)
+        return nodes, self.world_size // nodes
+
+    @property
     def ranks_per_node(self) -> int:
-        """The ranks on each of its nodes: 2 × 8 ranks do not cost what 4 × 4 do."""
-        return self.world_size // self.nodes
+        """The ranks on each node of its layout: 2 × 8 ranks do not cost what 4 × 4 do."""
+        return self.layout[1]
 
     @property
     def run_per_node(self) -> int:
@@ -194,7 +201,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def replicates(self) -> bool:
         """True if each of several nodes has a copy of the parameters, sharded over its ranks."""
         fsdp = self.training.fsdp
-        return self.nodes > 1 and fsdp is not None and fsdp.replicate is not None
+        return self.layout[0] > 1 and fsdp is not None and fsdp.replicate is not None
+
+    @property
+    def _follows_nodes(self) -> bool:
+        size = getattr(self.training.comm_hook, "group_size", None)
+        return self.replicates or isinstance(size, str)
 
     @property
     def group_size(self) -> int | None:
@@ -251,8 +263,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             work |= self._of_script(self.script)
         else:
             work |= self._training()
-        if self.nodes > 1:
-            work["nodes"] = self.nodes
+        if self.nodes > 1 or (self.modelled_nodes > 1 and self._follows_nodes):
+            work["nodes"] = self.layout[0]
         if self.network is not None:
             work["network"] = self.network
         work |= {f"env.{name}": self._of_any_ranks(name) for name in self.working_env}
@@ -389,12 +401,25 @@ EMULATED = "emulated"
 def emulated(case: Case, network: str) -> Case:
     """Return the case with one of its ranks running, over this network: ``mlp-ws64-emulated-b8``.
 
-    It keeps the id of the one-rank case, whose rank does run.
+    Its nodes are those of the network. It keeps the id of the one-rank case, whose rank does run.
     """
-    found = re.compile(rf"(^|-)ws{case.world_size}(?=-|$)")
+    found = re.compile(rf"(^|-)ws{case.world_size}(-\d+x\d+)?(?=-|$)")
 
     def named(case_id: str) -> str:
         return found.sub(rf"\1ws{case.world_size}-{EMULATED}", case_id, count=1)
 
     base = None if case.base is None else named(case.base)
-    return msgspec.structs.replace(case, id=named(case.id), base=base, network=network)
+    return msgspec.structs.replace(
+        case,
+        id=named(case.id),
+        base=base,
+        network=network,
+        nodes=1,
+        modelled_nodes=case.nodes,
+    )
+
+
+def emulated_ranks(case_id: str) -> int | None:
+    """Return the ranks that an id of an emulated case states, or None."""
+    found = re.search(rf"(?:^|-)ws(\d+)-{EMULATED}(?=-|$)", case_id)
+    return int(found[1]) if found else None

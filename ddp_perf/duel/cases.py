@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.config.loading import Overrides, check_environment, find_suites, load_cases
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, emulated_ranks
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.duel.sides.preparing import foreign_script
 from ddp_perf.duel.values import MissingSide, PreparedSide, SideCase
@@ -108,9 +108,16 @@ def _check_ids(ids: Sequence[str], cases: Iterable[Case]) -> None:
     known = dict.fromkeys(case.id for case in cases)
     for name in ids:
         if name not in known:
-            raise ConfigError(
-                f"--case {name}: no side has such a case{nearest_or_all(name, known)}"
-            )
+            remedy = _to_emulate(name, known) or nearest_or_all(name, known)
+            raise ConfigError(f"--case {name}: no side has such a case{remedy}")
+
+
+def _to_emulate(name: str, known: Iterable[str]) -> str:
+    """Return the option that an id of emulated ranks needs, if no case has so many."""
+    ranks = emulated_ranks(name)
+    if ranks is None or ranks in map(emulated_ranks, known):
+        return ""
+    return f"; add --emulate={ranks}, and --network unless its suite has one"
 
 
 def _check_unique(cases: Iterable[Case]) -> None:

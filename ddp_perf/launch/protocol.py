@@ -32,8 +32,9 @@ from ddp_perf.system.files import UNREADABLE
 
 # Raise it with each change of a message that the other end cannot read, or would misread: a field
 # that is removed, renamed, has another type, unit or meaning, or is added without a default. A
-# field that is added with a default needs no other version: msgspec ignores what it does not know.
-PROTOCOL = 6
+# field that is added with a default needs no other version: msgspec ignores what it does not know,
+# except in a Case, which refuses it.
+PROTOCOL = 7
 
 
 def start_line(

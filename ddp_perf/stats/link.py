@@ -209,7 +209,7 @@ def sent_bytes(case: Case, structure: Structure) -> float | None:
     if isinstance(case.training.comm_hook, HierarchicalHook):
         ranks = _ranks_by_group(case, case.training.comm_hook, structure.collectives)
     if case.replicates:  # gradients are reduced within a node, and their sums between nodes
-        within, between = case.ranks_per_node, case.nodes
+        between, within = case.layout
         ranks = [between if c.kind == "all_reduce" else within for c in structure.collectives]
     if ranks is None:
         return None

@@ -195,7 +195,7 @@ class Fsdp(Strategy):
         )
         # Without a mesh FSDP would shard over any accelerator that it finds, also in the cpu tier.
         # Over two dimensions it shards over the last one, and keeps copies over the first one.
-        shape = (case.nodes, case.ranks_per_node) if case.replicates else (dist.get_world_size(),)
+        shape = case.layout if case.replicates else (dist.get_world_size(),)
         names = ("node", "rank")[-len(shape) :]
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
         offload = (

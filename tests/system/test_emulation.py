@@ -82,6 +82,29 @@ def test_one_rank_takes_the_time_of_its_collectives_and_has_all_facts(launch, ch
     assert terms.terms["exposed"] > 0
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"comm_hooks": [{"kind": "hierarchical", "group_size": "node"}]}, id="hook"),
+        pytest.param(
+            {"strategy": "fsdp", "fsdp": {"replicate": "nodes"}},
+            id="mesh",
+            marks=pytest.mark.skipif(not shards_on_cpu(), reason="FSDP2 on a CPU needs torch 2.9"),
+        ),
+    ],
+)
+def test_what_crosses_nodes_takes_a_share_of_their_link(launch, changes):
+    outcome = launch(many(**changes))
+
+    (rank,) = outcome.ranks
+    across = [one.bytes for one in rank.structure.collectives if one.kind == "all_reduce"]
+    model = LinkModel(parse_network(NETWORK, "network:"))
+    takes = [model.call("all_reduce", size, range(0, RANKS, 8), RANKS).seconds for size in across]
+    assert rank.missing == {}
+    assert across
+    assert outcome.typical_step_s > 0.9 * sum(takes)
+
+
 def test_the_structure_is_that_of_real_ranks(launch):
     real = (many(), *make_cases(**SMALL, **SIZES))
     outcomes = [launch(case) for case in real]

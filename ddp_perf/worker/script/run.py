@@ -106,7 +106,7 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
     meeting = store if case.nodes > 1 else _meeting_on_this_host(rank, store)
     os.environ |= {
         "GROUP_RANK": str(rank // case.ranks_per_node),
-        "GROUP_WORLD_SIZE": str(case.nodes),
+        "GROUP_WORLD_SIZE": str(case.layout[0]),
         # Of no other launch at the same time.
         "TORCHELASTIC_RUN_ID": os.environ.get(LAUNCH_VARIABLE, os.environ["MASTER_PORT"]),
         "ROLE_NAME": "default",

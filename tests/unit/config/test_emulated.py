@@ -13,6 +13,10 @@ from tests.unit.config.refusals import refusal
 
 NETWORK = "intra=1GB/s"
 TEXT = "intra=1GB/s,intra_latency=5.7us"
+HSDP = {"strategy": "fsdp", "fsdp": {"replicate": "nodes"}}
+NODE_HOOK = {"comm_hooks": [{"kind": "hierarchical", "group_size": "node"}]}
+FOURS = "gpus_per_node=4,intra=9GB/s,inter=1GB/s"
+HALF_FULL = {"world_sizes": [2], "emulated": [6], "network": FOURS}
 
 
 def test_an_emulated_case_has_an_id_of_its_own_and_its_one_rank_case():
@@ -75,11 +79,42 @@ def test_a_cluster_does_not_change_the_emulated_cases():
     *_, case = make_cases(
         world_sizes=[2],
         emulated=[8],
-        network="gpus_per_node=4,intra=9GB/s,inter=1GB/s",
+        network=FOURS,
         ranks_per_node=2,
     )
 
     assert (case.nodes, case.run_ranks) == (1, 1)
+    assert case.id == "mlp-ddp-fp32-ws8-emulated-b64"
+
+
+def test_training_follows_the_nodes_of_the_network():
+    """The mesh and the hook's groups are those of as many real nodes; one rank of one host runs."""
+    *_, mesh = make_cases(world_sizes=[2], emulated=[8], network=FOURS, **HSDP)
+    *_, hook = make_cases(world_sizes=[2], emulated=[8], network=FOURS, **NODE_HOOK)
+    *_, flat = make_cases(world_sizes=[2], emulated=[8], network=NETWORK, **HSDP)
+
+    assert (mesh.layout, mesh.replicates, mesh.nodes, mesh.run_ranks) == ((2, 4), True, 1, 1)
+    assert (hook.layout, hook.group_size) == ((2, 4), 4)
+    assert (flat.layout, flat.replicates) == ((1, 8), False)
+
+
+@pytest.mark.parametrize("suite", [HSDP, NODE_HOOK])
+def test_what_follows_nodes_has_the_structure_of_as_many_real_ones(suite):
+    *_, emulated = make_cases(world_sizes=[2], emulated=[8], network=FOURS, **suite)
+    *_, real = make_cases(world_sizes=[8], ranks_per_node=4, **suite)
+    *_, of_two = make_cases(
+        world_sizes=[2], emulated=[8], network=FOURS.replace("4", "2", 1), **suite
+    )
+
+    assert determining_work(emulated.work()) == determining_work(real.work())
+    assert determining_work(emulated.work()) != determining_work(of_two.work())
+
+
+def test_what_does_not_follow_nodes_may_leave_one_half_full():
+    *_, case = make_cases(**HALF_FULL)
+
+    assert (case.layout, case.id) == ((1, 6), "mlp-ddp-fp32-ws6-emulated-b64")
+    assert "nodes" not in case.work()
 
 
 @pytest.mark.parametrize(
@@ -108,21 +143,12 @@ def test_a_cluster_does_not_change_the_emulated_cases():
             "comm_hooks: groups of 3 ranks do not divide 8",
         ),
         (
-            {
-                "emulated": [8],
-                "network": NETWORK,
-                "comm_hooks": [{"kind": "hierarchical", "group_size": "node"}],
-            },
-            "emulated: a hook's groups cannot be those of a node; give group_size a number",
+            {**HALF_FULL, **NODE_HOOK},
+            "emulated: 6 ranks do not fill nodes of 4, which a hook needs; choose another number",
         ),
         (
-            {
-                "emulated": [8],
-                "network": NETWORK,
-                "strategy": "fsdp",
-                "fsdp": {"replicate": "nodes"},
-            },
-            "emulated: the ranks are in one mesh; leave fsdp.replicate out",
+            {**HALF_FULL, **HSDP},
+            "emulated: 6 ranks do not fill nodes of 4, which fsdp.replicate needs",
         ),
         (
             {"emulated": [3], "network": NETWORK, "batch_sizes": {"global": [8]}},

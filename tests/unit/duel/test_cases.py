@@ -112,6 +112,13 @@ def test_an_unknown_case_is_refused(sides):
         match_cases(*sides(suites, suites), make_capacity(), ids=["mlp-ddp-fp32-ws2-b63"])
 
 
+def test_an_emulated_case_is_refused_with_the_option_that_makes_it(sides):
+    suites = {"quick": SUITE}
+
+    with pytest.raises(ConfigError, match="such a case; add --emulate=64, and --network unless"):
+        match_cases(*sides(suites, suites), make_capacity(), ids=["mlp-ddp-fp32-ws64-emulated-b64"])
+
+
 def test_no_case_that_can_run_is_an_error(sides):
     gpu = {**SUITE, "tier": "gpu"}
 

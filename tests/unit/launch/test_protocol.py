@@ -26,7 +26,7 @@ from ddp_perf.launch.protocol import (
 )
 
 MESSAGES = (*(NodeLaunch, CountRequest, DescribeRequest, EndRequest, Answer, Hello),)
-DIGEST = "fc7a6e26d3b8f0d8"
+DIGEST = "d2d888e45b3b3799"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 
