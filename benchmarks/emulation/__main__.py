@@ -3,11 +3,11 @@
     python benchmarks/emulation [--rounds N] [--write]
     python benchmarks/emulation --show                     what is recorded
 
-The hosts are network namespaces, each with one core and a cable between them (``cable.py``); gloo
-reads the sockets of each on the other one's core (``gloo_threads.py``). For each cable the link is
-measured by all-reduces (``link.py``); then each case is launched on both hosts and emulated, in
-turn. The model was chosen at the first three cables; the others are held out.
-It needs root, iproute2 and two cores.
+The hosts are network namespaces, each with one core and a cable between them (``cable.py``), and a
+reader of gloo that shares its core (``gloo_reader.c``). For each cable the link is measured by
+all-reduces (``link.py``); then each case is launched on both hosts and emulated, in turn. The model
+was chosen at the first three cables; the others are held out.
+It needs root, iproute2, a C compiler and two cores.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import datetime
 import json
 import math
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.emulation.cable import Cable, joined_by
 from benchmarks.emulation.each_core import OnEachCore
 from benchmarks.emulation.edits import BASES, EDITS, Edit, injections_of
-from benchmarks.emulation.gloo_threads import readers_on
 from benchmarks.emulation.link import SIZES
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import checked_suite
@@ -60,6 +60,7 @@ CHOSEN_AT = list(CABLES)[:3]
 _CONNECTIONS = 3
 _ROOT = Path(__file__).parents[2]
 _LINK = "benchmarks.emulation.link"
+_READER = Path(__file__).with_name("gloo_reader.c")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,12 +97,13 @@ def main(arguments: list[str]) -> int:
     if why := obstacle():
         sys.exit(why)
     networks, rows = dict[str, str](), list[Row]()
-    with two_hosts() as hosts:
+    with tempfile.TemporaryDirectory() as directory, two_hosts() as hosts:
+        shell = shell_of(hosts, Path(directory))
         for cable in asked.cable or CABLES:
             with joined_by(hosts, CABLES[cable]):
-                networks[cable] = network = measured_network(hosts)
+                networks[cable] = network = measured_network(hosts, shell)
                 print(f"{cable}: {network}", flush=True)
-                found = list(compare(hosts, cable, network, asked.rounds))
+                found = list(compare(hosts, shell, cable, network, asked.rounds))
             print(*lines(found), sep="\n", flush=True)
             rows += found
             if asked.write:
@@ -113,12 +115,27 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measured_network(hosts: TwoHosts) -> str:
+def shell_of(hosts: TwoHosts, directory: Path) -> str:
+    """Return the command that runs a command line on a host, which has a core of its own."""
+    library = directory / "gloo_reader.so"
+    build = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_READER)]
+    subprocess.run(build, check=True)
+    shell = directory / "shell"
+    inside = 'ip netns exec "$1" unshare --uts sh -c \'hostname "$1" && exec sh -c "$2"\' sh'
+    shell.write_text(
+        f'case "$1" in {hosts.names[0]}) core=0;; *) core=1;; esac\n'
+        f'LD_PRELOAD={library} exec taskset -c $core {inside} "$1" "$2"\n',
+        encoding="utf-8",
+    )
+    return f"sh {shell}"
+
+
+def measured_network(hosts: TwoHosts, shell: str) -> str:
     """Return the link between the hosts as the text of a suite, with the intervals of its fit.
 
     Each connection takes other CPU time for a byte, by how its packets fall: several are made.
     """
-    found = [_connection(hosts) for _ in range(_CONNECTIONS)]
+    found = [_connection(hosts, shell) for _ in range(_CONNECTIONS)]
     points = [
         LinkPoint(payload=size, seconds=seconds)
         for size in SIZES
@@ -132,32 +149,30 @@ def measured_network(hosts: TwoHosts) -> str:
     return f"{network_text(fit)},busy={max(min(ends), 1e-4):.4f}-{max(ends):.4f}ns/B"
 
 
-def _connection(hosts: TwoHosts) -> dict[str, Any]:
+def _connection(hosts: TwoHosts, shell: str) -> dict[str, Any]:
     """Return what ``link.py`` measures on the hosts."""
     ranks = []
     for rank, name in enumerate(hosts.names):
         program = [sys.executable, "-m", _LINK, str(rank), hosts.addresses[0]]
-        command = ["taskset", "-c", str(rank), "ip", "netns", "exec", name, *program]
+        command = [*shell.split(), name, f"exec {shlex.join(program)}"]
         ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT))
     found: dict[str, Any] = json.loads(next(rank.communicate(timeout=300)[0] for rank in ranks))
     ranks[1].wait()
     return found
 
 
-def compare(hosts: TwoHosts, cable: str, network: str, rounds: int) -> Iterator[Row]:
+def compare(hosts: TwoHosts, shell: str, cable: str, network: str, rounds: int) -> Iterator[Row]:
     """Launch every case on both hosts and emulated, in random order in each round."""
     subjects = {**BASES, **{edit.name: edit for edit in EDITS}}
     requests = {name: requests_of(edit, network) for name, edit in subjects.items()}
     found: dict[tuple[str, str], list[LaunchResult]] = {}
     order = random.Random(0)
-    cores = dict(zip(hosts.networks, (1, 0), strict=True))  # each the other host's
-    with tempfile.TemporaryDirectory() as directory, _launchers(hosts, Path(directory)) as both:
+    with _launchers(hosts, shell) as both:
         for number in range(rounds):
             turns = [(name, kind) for name in subjects for kind in both]
             for name, kind in order.sample(turns, len(turns)):
                 request = msgspec.structs.replace(requests[name][kind], round=number)
-                with readers_on(cores if kind == "measured" else {}):
-                    outcome = both[kind].launch(request)
+                outcome = both[kind].launch(request)
                 if not isinstance(outcome, LaunchResult):
                     sys.exit(f"{name}, {kind}: {outcome}")
                 found.setdefault((name, kind), []).append(outcome)
@@ -191,17 +206,10 @@ def requests_of(edit: Edit, network: str) -> dict[str, LaunchRequest]:
 
 
 @contextlib.contextmanager
-def _launchers(hosts: TwoHosts, directory: Path) -> Iterator[dict[str, Any]]:
+def _launchers(hosts: TwoHosts, shell: str) -> Iterator[dict[str, Any]]:
     """Open the launchers: two hosts, each with a core of its own, and these cores."""
-    shell = directory / "shell"
-    inside = 'ip netns exec "$1" unshare --uts sh -c \'hostname "$1" && exec sh -c "$2"\' sh'
-    shell.write_text(
-        f'case "$1" in {hosts.names[0]}) core=0;; *) core=1;; esac\n'
-        f'exec taskset -c $core {inside} "$1" "$2"\n',
-        encoding="utf-8",
-    )
     endpoint = f"{hosts.addresses[0]}:29400"
-    engine = Hosts(hosts.names, node_shell=f"sh {shell} {{node}}", endpoint=endpoint)
+    engine = Hosts(hosts.names, node_shell=f"{shell} {{node}}", endpoint=endpoint)
     both: dict[str, Any] = {"measured": ServerLauncher(engine), "emulated": OnEachCore()}
     with contextlib.ExitStack() as stack:
         for launcher in both.values():

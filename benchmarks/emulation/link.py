@@ -19,8 +19,6 @@ import time
 import torch
 import torch.distributed as dist
 
-from benchmarks.emulation.gloo_threads import put_reader
-
 SIZES = (*(2**power for power in range(12, 24, 2)), 2**23)  # bytes of an all-reduce
 _BUSY_WITH = 2**22  # bytes
 _REPEATS, _TRIALS, _BESIDE_S = 40, 8, 0.5
@@ -34,7 +32,6 @@ def main(rank: int, address: str) -> None:
     patience = datetime.timedelta(seconds=60)
     store = dist.TCPStore(address, _PORT, 2, is_master=rank == 0, timeout=patience)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    put_reader(os.getpid(), core=1 - rank)
     times = {size: _times_s(size) for size in SIZES}
     busy = _busy_s_per_byte(_BUSY_WITH)
     if rank == 0:

@@ -7,6 +7,7 @@ code.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import itertools
@@ -16,7 +17,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -161,33 +163,69 @@ _PR_SET_TIMERSLACK = 29
 
 
 _LANES = 2  # collectives that a gloo group runs at a time: it has as many threads
+_EXACT_S = 1e-9  # what rounding leaves of a transfer
+
+
+class Transfer:
+    """A collective on the link: its messages arrive, then its bytes move."""
+
+    def __init__(self, start: float, call: Call) -> None:
+        self.start = start
+        self.moves_at = start + call.latency_s
+        self.left_s = max(call.seconds - call.latency_s, 0)  # of its bytes, on a link of their own
+        self.ended: float | None = None
+        self.kept_until = start  # by a core that was too busy for it
 
 
 class Lanes:
-    """The times of the collectives of a gloo group: two run at once, and share the link."""
+    """The transfers of a gloo group: two run at once, and their bytes share the link evenly."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free_at = [0.0] * _LANES  # when each lane is free
-        self._link_free_at = 0.0
+        self._last: list[Transfer] = []  # of each lane
+        self._at = 0.0  # what has moved until then is final
 
-    def times(self, begun: float, call: Call) -> tuple[float, float]:
-        """Return when the next collective begins and ends, which was sent at ``begun``.
-
-        It waits for a lane, then for its messages, and its bytes for those of the one before.
-        """
+    def begin(self, sent_at: float, call: Call) -> Transfer:
+        """Return the next transfer. It starts when it was sent, or when the first lane is free."""
         with self._lock:
-            lane = self._free_at.index(min(self._free_at))
-            start = max(begun, self._free_at[lane])
-            moves = max(start + call.latency_s, self._link_free_at)
-            end = moves + call.seconds - call.latency_s
-            self._free_at[lane] = self._link_free_at = end
-            return start, end
+            if len(self._last) == _LANES:
+                freed_at, first = min(zip(self._ends(), self._last, strict=True), key=itemgetter(0))
+                self._move_until(max(sent_at, freed_at))
+                self._last.remove(first)
+            else:
+                self._move_until(sent_at)
+            self._last.append(Transfer(self._at, call))
+            return self._last[-1]
 
-    def keep_link(self, until: float) -> None:
-        """Keep the link for a collective that its core was too busy for."""
+    def end(self, transfer: Transfer) -> float:
+        """Return when the transfer ends. It is later if another one begins before."""
         with self._lock:
-            self._link_free_at = max(self._link_free_at, until)
+            if transfer not in self._last:
+                return self._at  # another one has its lane, so that it has ended
+            return self._ends()[self._last.index(transfer)]
+
+    def _move_until(self, until: float) -> None:
+        _move(self._last, self._at, until)
+        self._at = max(self._at, until)
+
+    def _ends(self) -> list[float]:
+        ahead = [copy.copy(one) for one in self._last]
+        _move(ahead, self._at, math.inf)
+        return [max(one.ended or 0.0, one.kept_until) for one in ahead]
+
+
+def _move(transfers: Sequence[Transfer], at: float, until: float) -> None:
+    """Move bytes from one time to another."""
+    while at < until and (left := [one for one in transfers if one.ended is None]):
+        moving = [one for one in left if one.moves_at <= at]
+        changes = [one.moves_at for one in left if one.moves_at > at]
+        changes += [at + len(moving) * one.left_s for one in moving]
+        stop = min(*changes, until)
+        for one in moving:
+            one.left_s -= (stop - at) / len(moving)
+            if one.left_s < _EXACT_S:
+                one.ended = stop
+        at = stop
 
 
 class _Sent(NamedTuple):
@@ -230,13 +268,13 @@ class TimedWire:
                 with self._next:
                     self._count(-1)
                     sent = self._sent.get()
-                    start, end = self._lanes.times(sent.begun, sent.call)
+                    transfer = self._lanes.begin(sent.begun, sent.call)
                 if not self._waiting:
                     self._start()
                 if sent.call.busy_s:
-                    burn(start, end, sent.call.busy_s)
-                    self._lanes.keep_link(time.perf_counter())
-                if (left_s := end - time.perf_counter()) > 0:
+                    burn(transfer.start, self._lanes.end(transfer), sent.call.busy_s)
+                    transfer.kept_until = time.perf_counter()
+                while (left_s := self._lanes.end(transfer) - time.perf_counter()) > 0:
                     time.sleep(left_s)
             sent.future.set_result(sent.result)
 

@@ -38,11 +38,6 @@ class TwoHosts(msgspec.Struct, frozen=True, kw_only=True):
             if within is not None:
                 _limit(name, "lo", within)
 
-    @property
-    def networks(self) -> tuple[int, ...]:
-        """The inodes of the hosts' network namespaces."""
-        return tuple(os.stat(f"/run/netns/{name}").st_ino for name in self.names)
-
     def processes(self) -> list[int]:
         """Return the ids of the processes that run on either host."""
         found = [_run("ip", "netns", "pids", name).split() for name in self.names]

@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -145,7 +147,7 @@ def test_the_last_of_the_other_ranks_starts_a_collective():
 # The wire.
 
 
-def test_collectives_end_one_after_the_other():
+def test_collectives_wait_for_those_before():
     wire, ended = TimedWire(), []
     futures = [wire.send(Call(0.02), [number]) for number in range(3)]
     for future in futures:
@@ -154,25 +156,59 @@ def test_collectives_end_one_after_the_other():
     assert futures[2].wait() == [2]
 
     assert time.perf_counter() - begun > 0.03  # the third one alone takes less
-    assert ended[:2] == [[0], [1]]
+    assert sorted(ended[:2]) == [[0], [1]]
 
 
-def test_two_collectives_wait_for_their_messages_at_once_as_those_of_gloo():
+def test_two_collectives_run_at_once_and_share_the_link_as_those_of_gloo():
     lanes, call = Lanes(), Call(0.05, latency_s=0.04)
-    times = [lanes.times(1.0, call) for _ in range(4)]
+    first, second, third, fourth = (lanes.begin(1.0, call) for _ in range(4))
 
-    # Two have 0.04 s of messages at once, and 0.01 s of bytes each: twice.
-    assert [start for start, _ in times] == pytest.approx([1.0, 1.0, 1.05, 1.06])
-    assert [end for _, end in times] == pytest.approx([1.05, 1.06, 1.10, 1.11])
+    # Two have 0.04 s of messages at once, then 0.02 s for 0.01 s of bytes each.
+    assert [one.start for one in (first, second)] == [1.0, 1.0]
+    assert [one.start for one in (third, fourth)] == pytest.approx([1.06, 1.06])
+    assert lanes.end(fourth) == pytest.approx(1.12)
 
 
-def test_what_a_core_was_too_busy_for_keeps_the_link():
+def test_a_collective_that_begins_makes_the_end_of_another_one_later():
     lanes = Lanes()
-    lanes.times(1.0, Call(0.01))
-    lanes.keep_link(1.5)
-    lanes.keep_link(1.2)  # another one that ended before
+    long = lanes.begin(1.0, Call(0.5))
+    assert lanes.end(long) == pytest.approx(1.5)
 
-    assert lanes.times(1.02, Call(0.05, latency_s=0.04)) == pytest.approx((1.02, 1.51))
+    short = lanes.begin(1.2, Call(0.1))  # of 0.1 s that take 0.2 s, as half of the other's 0.3 s
+    assert (lanes.end(short), lanes.end(long)) == pytest.approx((1.4, 1.6))
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 0.2), st.floats(0, 0.2), st.floats(0, 0.2)), min_size=1, max_size=9
+    )
+)
+def test_the_link_is_never_idle_while_bytes_wait_and_never_faster(sent):
+    """Each has at least its own time, and all together that of their bytes."""
+    lanes, at, started = Lanes(), 1.0, []
+    for pause, latency_s, bytes_s in sent:
+        at += pause
+        call = Call(latency_s + bytes_s, latency_s=latency_s)
+        started.append((lanes.begin(at, call), at, call))
+    last = max(lanes.end(one) for one, *_ in started)
+
+    for one, sent_at, call in started:
+        assert one.start >= sent_at
+        assert one.start + call.seconds <= last + 1e-6
+    moved_s = sum(call.seconds - call.latency_s for *_, call in started)
+    latencies_s = sum(call.latency_s for *_, call in started)
+    assert 1.0 + moved_s <= last + 1e-6
+    assert last <= at + moved_s + latencies_s + 1e-6
+
+
+def test_a_lane_is_kept_by_a_collective_that_its_core_was_too_busy_for():
+    lanes = Lanes()
+    late, _ = (lanes.begin(1.0, Call(0.01)) for _ in range(2))
+    late.kept_until = 1.5
+
+    assert lanes.end(late) == 1.5
+    third, fourth = (lanes.begin(1.0, Call(1.0)) for _ in range(2))
+    assert (third.start, fourth.start) == pytest.approx((1.02, 1.5))
 
 
 def test_a_later_collective_begins_when_it_is_sent():
