@@ -42,6 +42,7 @@ class Call(NamedTuple):
     seconds: float
     latency_s: float = 0.0  # of these, without a byte on the link
     busy_s: float = 0.0  # of CPU time, which it takes meanwhile
+    parts: int = 1  # one after the other, each with as many of its messages and bytes
 
 
 class LinkModel:
@@ -73,7 +74,12 @@ class LinkModel:
             late_s = -network.jitter_s * math.log(late)
         as_ring = "reduce_scatter" if kind == "all_to_all" else kind
         sent = payload * bus_factor(as_ring, size) if size > 1 else 0.0
-        return Call(seconds + late_s, latency_s + late_s, sent * network.busy_s_per_byte)
+        return Call(
+            seconds + late_s,
+            latency_s + late_s,
+            sent * network.busy_s_per_byte,
+            parts=2 if kind == "all_reduce" else 1,  # a reduce-scatter, and an all-gather
+        )
 
 
 class Wire(Protocol):
@@ -167,18 +173,29 @@ _EXACT_S = 1e-9  # what rounding leaves of a transfer
 
 
 class Transfer:
-    """A collective on the link: its messages arrive, then its bytes move."""
+    """A collective on the link: in each of its parts a message arrives, then bytes move."""
 
     def __init__(self, start: float, call: Call) -> None:
         self.start = start
-        self.moves_at = start + call.latency_s
-        self.left_s = max(call.seconds - call.latency_s, 0)  # of its bytes, on a link of their own
+        self.latency_s = call.latency_s / call.parts  # left of this part
+        self.bytes_s = max(call.seconds - call.latency_s, 0) / call.parts  # left, with a whole link
+        self.later_parts = [(self.latency_s, self.bytes_s)] * (call.parts - 1)
         self.ended: float | None = None
         self.kept_until = start  # by a core that was too busy for it
 
+    def end_part(self, at: float) -> None:
+        if self.later_parts:
+            (self.latency_s, self.bytes_s), *self.later_parts = self.later_parts
+        else:
+            self.ended = at
+
 
 class Lanes:
-    """The transfers of a gloo group: two run at once, and their bytes share the link evenly."""
+    """The transfers of a gloo group: two run at once, over the same connections.
+
+    Bytes of both share the link evenly. A message waits behind bytes: a latency only passes while
+    none move.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -215,16 +232,19 @@ class Lanes:
 
 
 def _move(transfers: Sequence[Transfer], at: float, until: float) -> None:
-    """Move bytes from one time to another."""
+    """Move messages and bytes from one time to another."""
     while at < until and (left := [one for one in transfers if one.ended is None]):
-        moving = [one for one in left if one.moves_at <= at]
-        changes = [one.moves_at for one in left if one.moves_at > at]
-        changes += [at + len(moving) * one.left_s for one in moving]
-        stop = min(*changes, until)
+        moving = [one for one in left if one.latency_s < _EXACT_S]
+        if moving:
+            stop = min(at + len(moving) * min(one.bytes_s for one in moving), until)
+        else:
+            stop = min(at + min(one.latency_s for one in left), until)
         for one in moving:
-            one.left_s -= (stop - at) / len(moving)
-            if one.left_s < _EXACT_S:
-                one.ended = stop
+            one.bytes_s -= (stop - at) / len(moving)
+            if one.bytes_s < _EXACT_S:
+                one.end_part(stop)
+        for one in () if moving else left:
+            one.latency_s -= stop - at
         at = stop
 
 
