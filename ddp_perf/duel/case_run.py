@@ -39,6 +39,7 @@ from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.stats.interval import mean_estimate
+from ddp_perf.stats.link import MODEL_ERROR
 from ddp_perf.stats.pairs import (
     PairedPlan,
     Yardstick,
@@ -109,7 +110,13 @@ def plan_case(
             share = _OF_TIME if name == time else (1 - _OF_TIME) / len(others)
         own = tolerance or case.tolerances.of(name)
         assert own is not None  # it is gated
-        return PairedPlan(alpha=rate * share, tolerance=own, looks=looks)
+        is_modelled = case.network is not None and name in (STEP_TIME.name, EFFICIENCY.name)
+        return PairedPlan(
+            alpha=rate * share,
+            tolerance=own,
+            looks=looks,
+            model_error=MODEL_ERROR if is_modelled else 0.0,
+        )
 
     plans = {name: plan(name) for name in metrics}
     return CasePlan(time=time, why=choice.reason if choice else None, plans=plans)

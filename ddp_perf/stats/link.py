@@ -58,6 +58,10 @@ def _ring_steps(kind: CollectiveKind, ranks: int) -> int:
     return (2 if kind == "all_reduce" else 1) * (ranks - 1)
 
 
+# By how much of itself, on the log scale, a change of a step is wrong whose collectives take the
+# time of this model: about twice the root mean square over three cables (benchmarks/emulation).
+MODEL_ERROR = 0.2
+
 Algorithm = Literal["ring", "tree", "hierarchical"]
 
 

@@ -35,7 +35,8 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``alpha`` is the rate of SLOWER, and as much of FASTER, over all looks, if nothing differs.
     The sides are equivalent if the ratio lies between 1 ÷ (1 + ``tolerance``) and 1 + tolerance:
     the answer is the same whichever of them is called A. ``looks`` are the numbers of pairs after
-    which one looks: they rise.
+    which one looks: they rise. ``model_error`` is the share of a change that a model may be wrong
+    by which gave the times: intervals contain it.
 
     Raises ValueError if one of them makes no sense.
     """
@@ -43,6 +44,7 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     tolerance: float
     looks: tuple[int, ...]
+    model_error: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -51,6 +53,8 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the tolerance must be positive and finite, not {self.tolerance!r}")
         if list(self.looks) != sorted({*self.looks} - {0}) or not self.looks or self.looks[0] < 0:
             raise ValueError(f"looks must be rising numbers of pairs, not {self.looks!r}")
+        if not 0 <= self.model_error < 1:
+            raise ValueError(f"the model's error must lie in [0, 1), not {self.model_error!r}")
 
     @property
     def margin(self) -> float:
@@ -239,14 +243,26 @@ def look_at(logs: Sequence[float], plan: PairedPlan) -> PairedLook:
     mean = float(kept.mean()) if count else 0.0
     sd = _sd(kept.tolist())
     equal = most_apart(pairs, EQUIVALENCE_ERROR / looks) is not None
+
+    def half(level: float) -> float:
+        return with_model_error(half_width(sd, count, level), mean, plan.model_error)
+
     return PairedLook(
         pairs=pairs,
         apart=pairs - count,
         mean=mean,
         sd=sd,
-        difference=None if most is None else half_width(sd, count, plan.difference_level(pairs)),
-        equivalence=half_width(sd, count, plan.equivalence_level(pairs)) if equal else None,
+        difference=None if most is None else half(plan.difference_level(pairs)),
+        equivalence=half(plan.equivalence_level(pairs)) if equal else None,
     )
+
+
+def with_model_error(half: float, log: float, share: float) -> float:
+    """Return half the width of an interval around ``log`` if a model may be wrong by its share.
+
+    The errors are independent, and that of the model is none where nothing changes.
+    """
+    return math.hypot(half, share * log)
 
 
 def _sd(values: Sequence[float]) -> float:

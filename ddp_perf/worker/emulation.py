@@ -33,6 +33,7 @@ from ddp_perf.worker.counting.structure import tensors
 from ddp_perf.worker.lone_group import LoneGroup, as_list
 
 EMULATED = "emulated"  # the name of the backend
+_GLOO_ROUND = 2**21  # bytes of each rank: two segments of gloo's at a time (allreduce.cc)
 _NO_PARTNER = "an emulated rank has no partner for send and recv; measure this on real ranks"
 
 
@@ -59,14 +60,19 @@ class LinkModel:
         payload: int,
         ranks: range | tuple[int, ...],
         world_size: int | None = None,
+        *,
+        rounds: int = 1,
     ) -> Call:
         """Return the time of a collective of so many bytes between these of the ranks.
 
-        The last of the ranks starts it: where their arrivals vary, that of each is exponential.
+        It sends all of its messages in each of its rounds. The last of the ranks starts it: where
+        their arrivals vary, that of each is exponential.
         """
         network, size = self._network, len(ranks)
         topology = self._topology_of(ranks, world_size or size)
-        seconds, latency_s = fastest_s(kind, payload, size, topology)
+        whole_s, once_s = fastest_s(kind, payload, size, topology)
+        latency_s = rounds * once_s
+        seconds = whole_s - once_s + latency_s
         late_s = 0.0
         if network.jitter_s and size > 1:
             # That of the last one, which is later than a delay by the power of a uniform number.
@@ -78,7 +84,7 @@ class LinkModel:
             seconds + late_s,
             latency_s + late_s,
             sent * network.busy_s_per_byte,
-            parts=2 if kind == "all_reduce" else 1,  # a reduce-scatter, and an all-gather
+            parts=rounds * (2 if kind == "all_reduce" else 1),  # a reduce-scatter, an all-gather
         )
 
 
@@ -109,7 +115,10 @@ class EmulatedGroup(LoneGroup):
         if device == "cpu" and kind == "reduce_scatter":
             kind = "all_reduce"  # as gloo's, whose result it drops but for a share
         payload = max(_bytes(args[0]), _bytes(args[1]) if len(args) > 1 else 0)
-        call = self._model.call(kind, payload, self._ranks, dist.get_world_size())
+        rounds = 1
+        if device == "cpu" and kind == "all_reduce":
+            rounds = max(1, math.ceil(payload / (len(self._ranks) * _GLOO_ROUND)))
+        call = self._model.call(kind, payload, self._ranks, dist.get_world_size(), rounds=rounds)
         return work_of(self._wires[device].send(call, as_list(args[0])))
 
     def send(self, *args: Any, **kw: Any) -> dist.Work:

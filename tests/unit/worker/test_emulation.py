@@ -79,6 +79,17 @@ def test_a_collective_takes_the_time_of_a_ring_or_a_tree_whichever_is_faster(kin
     assert call.busy_s == 0
 
 
+@pytest.mark.parametrize(("size", "rounds", "measured_s"), [(2**22, 1, 0.0383), (2**23, 2, 0.0768)])
+def test_each_round_waits_for_its_messages(size, rounds, measured_s):
+    """By gloo between two hosts, over 1 Gbit/s with 1 ms."""
+    model = LinkModel(network("intra=0.1233GB/s,intra_latency=2150us"))
+
+    call = model.call("all_reduce", size, range(2), rounds=rounds)
+
+    assert call.seconds == pytest.approx(measured_s, rel=0.01)
+    assert (call.latency_s, call.parts) == (pytest.approx(rounds * 4.3e-3), rounds * 2)
+
+
 def test_nodes_are_crossed_over_their_own_link():
     model = LinkModel(network("gpus_per_node=8,intra=100GB/s,inter=1GB/s"))
 
@@ -232,6 +243,14 @@ def test_a_busy_collective_takes_cpu_time():
 
 
 # The group.
+
+
+def test_an_all_reduce_of_a_cpu_waits_for_its_messages_in_each_of_gloos_rounds(group):
+    group("intra=1000GB/s,intra_latency=2200us")
+    values = torch.ones(RANKS * (2**21 // 4) * 2)
+
+    once_s = 2 * 3 * 2.2e-3  # of a tree of eight ranks
+    assert seconds(lambda: dist.all_reduce(values)) > 1.9 * once_s
 
 
 def test_a_collective_takes_its_time_and_leaves_finite_values(group):

@@ -55,6 +55,21 @@ def test_one_look_is_students_test_and_two_one_sided_tests(mean, sd):
     assert verdict.ratio == pytest.approx(math.exp(mean))
 
 
+def test_a_model_widens_the_interval_by_its_share_of_the_change():
+    logs = spread(math.log(1.5), 0.01, 10)
+    exact, modelled = (judge_pairs(logs, plan_of(looks=(10,), model_error=k)) for k in (0, 0.2))
+
+    assert exact.outcome is modelled.outcome is SLOWER
+    halves = [math.log(one.interval[1] / one.interval[0]) / 2 for one in (exact, modelled)]
+    assert halves[1] == pytest.approx(math.hypot(halves[0], 0.2 * math.log(1.5)))
+
+
+def test_a_model_makes_no_change_where_there_is_none():
+    same = [0.01, -0.01] * 5
+
+    assert judge_pairs(same, plan_of(model_error=0.2)) == judge_pairs(same, plan_of())
+
+
 @given(LOGS, st.booleans())
 def test_the_sides_may_change_places(logs, ended):
     one = judge_pairs(logs, plan_of(), ended=ended)

@@ -44,6 +44,8 @@ def test_room_for_no_pair_is_an_error():
         {"looks": (-1, 6)},
         {"looks": (6, 6)},
         {"looks": (9, 6)},
+        {"model_error": -0.1},
+        {"model_error": 1.0},
     ],
 )
 def test_a_plan_out_of_range_is_an_error(changes):
