@@ -58,8 +58,9 @@ def _ring_steps(kind: CollectiveKind, ranks: int) -> int:
     return (2 if kind == "all_reduce" else 1) * (ranks - 1)
 
 
-# By how much of itself, on the log scale, a change of a step is wrong whose collectives take the
-# time of this model: about twice the root mean square over three cables (benchmarks/emulation).
+# By how much of itself, on the log scale, a change of a step may be wrong whose collectives take the
+# time of this model: 26 of 27 were not at the cables where it was chosen, and 25 of 27 at others
+# (benchmarks/emulation).
 MODEL_ERROR = 0.2
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
