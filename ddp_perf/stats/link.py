@@ -58,7 +58,7 @@ def _ring_steps(kind: CollectiveKind, ranks: int) -> int:
     return (2 if kind == "all_reduce" else 1) * (ranks - 1)
 
 
-# By how much of itself, on the log scale, a change of a step may be wrong whose collectives take the
+# By how much of itself, on the log scale, a change of a step may be wrong if collectives take the
 # time of this model: 26 of 27 were not at the cables where it was chosen, and 25 of 27 at others
 # (benchmarks/emulation).
 MODEL_ERROR = 0.2
