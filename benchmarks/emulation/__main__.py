@@ -117,18 +117,17 @@ def main(arguments: list[str]) -> int:
 
 
 def shell_of(hosts: TwoHosts, directory: Path) -> str:
-    """Return the command that runs a command line on a host, which has a core of its own."""
+    """Return the ``node_shell`` of the hosts, each with a core of its own."""
     library = directory / "gloo_reader.so"
     build = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_READER)]
     subprocess.run(build, check=True)
-    shell = directory / "shell"
-    inside = 'ip netns exec "$1" unshare --uts sh -c \'hostname "$1" && exec sh -c "$2"\' sh'
-    shell.write_text(
+    pin = directory / "pin"
+    pin.write_text(
         f'case "$1" in {hosts.names[0]}) core=0;; *) core=1;; esac\n'
-        f'LD_PRELOAD={library} exec taskset -c $core {inside} "$1" "$2"\n',
+        f'shift\nLD_PRELOAD={library} exec taskset -c $core "$@"\n',
         encoding="utf-8",
     )
-    return f"sh {shell}"
+    return f"sh {pin} {{node}} {hosts.shell}"
 
 
 def measured_network(hosts: TwoHosts, shell: str) -> str:
@@ -155,7 +154,7 @@ def _connection(hosts: TwoHosts, shell: str) -> dict[str, Any]:
     ranks = []
     for rank, name in enumerate(hosts.names):
         program = [sys.executable, "-m", _LINK, str(rank), hosts.addresses[0]]
-        command = [*shell.split(), name, f"exec {shlex.join(program)}"]
+        command = [*shlex.split(shell.format(node=name)), f"exec {shlex.join(program)}"]
         ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT))
     found: dict[str, Any] = json.loads(next(rank.communicate(timeout=300)[0] for rank in ranks))
     ranks[1].wait()
@@ -210,7 +209,7 @@ def requests_of(edit: Edit, network: str) -> dict[str, LaunchRequest]:
 def _launchers(hosts: TwoHosts, shell: str) -> Iterator[dict[str, Any]]:
     """Open the launchers: two hosts, each with a core of its own, and these cores."""
     endpoint = f"{hosts.addresses[0]}:29400"
-    engine = Hosts(hosts.names, node_shell=f"{shell} {{node}}", endpoint=endpoint)
+    engine = Hosts(hosts.names, node_shell=shell, endpoint=endpoint)
     both: dict[str, Any] = {"measured": ServerLauncher(engine), "emulated": OnEachCore()}
     with contextlib.ExitStack() as stack:
         for launcher in both.values():
@@ -315,11 +314,14 @@ def conclusion(rows: Sequence[Row]) -> Iterator[str]:
     ):
         verdicts = [verdict(emulated, measured) for _, measured, emulated in found]
         certain = sum(measured.is_certain for _, measured, _ in found)
+        inside = sum(
+            emulated.low <= measured.ratio <= emulated.high for _, measured, emulated in found
+        )
         yield (
             f"{which}: {len(found)} edits, {certain} of certain sign: wrong sign"
             f" {sum('WRONG' in one for one in verdicts)}, none"
-            f" {sum('no sign' in one for one in verdicts)}; size within both intervals"
-            f" {sum('OTHER' not in one for one in verdicts)}"
+            f" {sum('no sign' in one for one in verdicts)}; measured size in the emulated interval"
+            f" {inside}, within both {sum('OTHER' not in one for one in verdicts)}"
         )
 
 

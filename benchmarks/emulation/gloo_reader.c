@@ -1,9 +1,9 @@
 /* Preloaded: gloo's thread that reads the sockets gives its core to the thread it waits for.
  *
  * Bytes that arrive wake it while another thread of its rank, which holds the lock of their
- * connection, runs on the same core. gloo then only tries to lock, and asks epoll again at once, which
- * reports the same bytes: for up to 4 ms, until the scheduler's next tick. A rank of a real host has
- * more cores than one.
+ * connection, runs on the same core. gloo then only tries to lock, and asks epoll again at once,
+ * which reports the same bytes: for up to 4 ms, until the scheduler's next tick. A rank of a real
+ * host has more cores than one.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

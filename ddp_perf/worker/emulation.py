@@ -186,16 +186,23 @@ class Transfer:
 
     def __init__(self, start: float, call: Call) -> None:
         self.start = start
-        self.latency_s = call.latency_s / call.parts  # left of this part
-        self.bytes_s = max(call.seconds - call.latency_s, 0) / call.parts  # left, with a whole link
-        self.later_parts = [(self.latency_s, self.bytes_s)] * (call.parts - 1)
+        self._part_latency_s = call.latency_s / call.parts
+        self._part_bytes_s = max(call.seconds - call.latency_s, 0) / call.parts  # on a whole link
+        self.parts_left = call.parts
+        self.latency_s, self.bytes_s = self._part_latency_s, self._part_bytes_s  # left of this part
         self.ended: float | None = None
-        self.kept_until = start  # by a core that was too busy for it
+        self.is_kept = call.busy_s > 0  # by a core that has not done its part of it
+        self.kept_until = start
+
+    def release(self, at: float) -> None:
+        """Free the lane, as far as its core goes: that has done its part."""
+        self.is_kept, self.kept_until = False, at
 
     def end_part(self, at: float) -> None:
-        if self.later_parts:
-            (self.latency_s, self.bytes_s), *self.later_parts = self.later_parts
-        else:
+        """Go on with the next part, or end."""
+        self.parts_left -= 1
+        self.latency_s, self.bytes_s = self._part_latency_s, self._part_bytes_s
+        if not self.parts_left:
             self.ended = at
 
 
@@ -215,7 +222,9 @@ class Lanes:
         """Return the next transfer. It starts when it was sent, or when the first lane is free."""
         with self._lock:
             if len(self._last) == _LANES:
-                freed_at, first = min(zip(self._ends(), self._last, strict=True), key=itemgetter(0))
+                lanes = zip(self._ends(), self._last, strict=True)
+                free = [(end, one) for end, one in lanes if not one.is_kept]
+                freed_at, first = min(free, key=itemgetter(0))
                 self._move_until(max(sent_at, freed_at))
                 self._last.remove(first)
             else:
@@ -302,7 +311,7 @@ class TimedWire:
                     self._start()
                 if sent.call.busy_s:
                     burn(transfer.start, self._lanes.end(transfer), sent.call.busy_s)
-                    transfer.kept_until = time.perf_counter()
+                    transfer.release(time.perf_counter())
                 while (left_s := self._lanes.end(transfer) - time.perf_counter()) > 0:
                     time.sleep(left_s)
             sent.future.set_result(sent.result)

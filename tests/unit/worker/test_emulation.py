@@ -220,7 +220,7 @@ def test_the_link_is_never_idle_while_bytes_wait_and_never_faster(sent):
 def test_a_lane_is_kept_by_a_collective_that_its_core_was_too_busy_for():
     lanes = Lanes()
     late, _ = (lanes.begin(1.0, Call(0.01)) for _ in range(2))
-    late.kept_until = 1.5
+    late.release(1.5)
 
     assert lanes.end(late) == 1.5
     third, fourth = (lanes.begin(1.0, Call(1.0)) for _ in range(2))
@@ -240,6 +240,17 @@ def test_a_busy_collective_takes_cpu_time():
     wire.send(Call(0.05, busy_s=0.04), []).wait()
 
     assert time.process_time() - before > 0.035
+
+
+def test_a_collective_waits_for_a_lane_whose_core_is_busy():
+    """It begins when the first one has had its CPU time, and not when the link was done with it."""
+    wire, freed = TimedWire(), []
+    for _ in range(2):
+        busy = wire.send(Call(0.001, busy_s=0.1), [])
+        busy.then(lambda done: freed.append(time.perf_counter()))
+    wire.send(Call(0.08), []).wait()
+
+    assert time.perf_counter() - freed[0] > 0.04
 
 
 # The group.

@@ -6,14 +6,18 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch.distributed as dist
 
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import ScriptSuite
 from ddp_perf.worker.report import STACK_SIGNAL
 from ddp_perf.worker.script.run import (
     set_torchrun_variables,
     stack_signal_kept,
 )
+from tests.unit.duel.script_cases import SCRIPT_SUITE
 from tests.unit.worker.script.scripts import destroyed_group, make_script_case
 
 OF_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
@@ -40,6 +44,22 @@ def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
             dist.init_process_group("gloo")
             assert dist.get_world_size() == 1
     assert len(ports) == 2
+
+
+def test_an_emulated_rank_sees_the_nodes_of_its_network():
+    network = "gpus_per_node=4,intra=9GB/s,inter=1GB/s"
+    *_, case = cases_of(
+        Variant(
+            suite=msgspec.convert(
+                {**SCRIPT_SUITE, "batch_sizes": [8], "emulated": [8], "network": network},
+                ScriptSuite,
+            )
+        )
+    )
+    meeting = set_torchrun_variables(case, 0, dist.HashStore())
+
+    assert (os.environ["GROUP_RANK"], os.environ["GROUP_WORLD_SIZE"]) == ("0", "2")
+    del meeting
 
 
 def test_no_other_host_can_reach_the_store_of_a_script():
