@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ddp_perf.core.case import Case
 from ddp_perf.core.metric import (
     CPU_TIME,
     EFFICIENCY,
@@ -59,6 +60,7 @@ from ddp_perf.report.duel.forest import forest
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
 from ddp_perf.report.suite_notes import emulation_notes
+from ddp_perf.stats.link import MODEL_ERROR
 from ddp_perf.work.changes import grows, line_of
 from ddp_perf.work.text import change_sentence, edited_notes
 from ddp_perf.work.values import WorkChange
@@ -127,7 +129,7 @@ def build_duel(duel: Duel) -> Report:
             columns=DUEL_COLUMNS,
             rows=_rows(report),
         ),
-        notes=notes([*_notes(report), *emulation_notes(case.cases.b for case in duel.cases)]),
+        notes=notes([*_notes(report), *_emulated([case.cases.b for case in duel.cases])]),
         sections=(*sections, *_left_out(duel), *_environments(report)),
         certainty=certainty(report) if report.rows else None,
         next=report.next,
@@ -267,6 +269,14 @@ def _notes(report: DuelReport) -> Iterator[str]:
         yield f"NOT COMPARED: {one.case_id}: {one.reason}"
     for why, number in report.left_out.items():
         yield f"left out: {counted(number, 'case')}: {why}"
+
+
+def _emulated(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield what is not in the times of emulated cases, and what is in their intervals."""
+    yield from emulation_notes(cases)
+    if any(case.network is not None for case in cases):
+        share = short_percent(MODEL_ERROR)
+        yield f"the interval of an emulated step contains {share} of its change, for that model"
 
 
 def certainty(report: DuelReport) -> str:

@@ -36,6 +36,15 @@ def prose(*cases, **changes):
     return " ".join(shown(*cases, **changes).split())
 
 
+def test_what_is_not_in_emulated_times_and_what_their_intervals_contain():
+    *_, emulated = make_cases(emulated=[8], network="intra=1GB/s,intra_latency=9us")
+    text = prose(make_case_duel(EQUIVALENT, emulated))
+
+    assert "the time of intra=1GB/s,intra_latency=9us; the others' delays, congestion" in text
+    assert "the interval of an emulated step contains 20 % of its change, for that model" in text
+    assert "emulated" not in prose(make_case_duel(EQUIVALENT, ONE))
+
+
 def beside(*metrics, of=EQUIVALENT):
     """Return a case of this outcome with further verdicts."""
     case = make_case_duel(of, ONE)
