@@ -195,7 +195,7 @@ class Transfer:
         self.kept_until = start
 
     def release(self, at: float) -> None:
-        """Free the lane, as far as its core goes: that has done its part."""
+        """End the hold of the core on the lane: it has done its part."""
         self.is_kept, self.kept_until = False, at
 
     def end_part(self, at: float) -> None:
