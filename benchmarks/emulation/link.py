@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 SIZES = tuple(2**power for power in range(12, 24, 2))  # bytes of an all-reduce, of one round
-_BUSY_WITH = 2**22  # bytes
+_BUSY_WITH = 2**12, 2**22  # bytes
 _REPEATS, _TRIALS, _BESIDE_S = 40, 8, 0.5
 _LEAST = 10  # of these times: a neighbour on the core only makes one longer
 _PORT = 29555
@@ -33,7 +33,7 @@ def main(rank: int, address: str) -> None:
     store = dist.TCPStore(address, _PORT, 2, is_master=rank == 0, timeout=patience)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     times = {size: _times_s(size) for size in SIZES}
-    busy = _busy_s_per_byte(_BUSY_WITH)
+    busy = _busy_s_per_byte()
     if rank == 0:
         print(json.dumps({"times": times, "busy": busy}))
     dist.barrier()
@@ -51,36 +51,42 @@ def _times_s(size: int) -> list[float]:
     return sorted(times)[:_LEAST]
 
 
-def _busy_s_per_byte(size: int) -> tuple[float, float]:
+def _busy_s_per_byte() -> tuple[float, float]:
     """Return the seconds that a rank's computation loses for each byte that the rank sends.
 
-    They lie between the quartiles of several trials.
+    They lie between the quartiles of several trials. What it loses for a message is not of them.
     """
     lost = []
     for _ in range(_TRIALS):
-        alone = _products_in(_BESIDE_S)
-        beside, sent = _products_beside(size)
-        lost.append((1 - beside / alone) * _BESIDE_S / sent)
+        empty, full = (_lost_s(size) for size in _BUSY_WITH)
+        lost.append((full - empty) / (_BUSY_WITH[1] - _BUSY_WITH[0]))
     low, _, high = statistics.quantiles(lost, n=4)
     return low, high
 
 
+def _lost_s(size: int) -> float:
+    """Return the seconds that a rank's computation loses for one all-reduce of this size."""
+    alone = _products_in(_BESIDE_S)
+    beside, calls = _products_beside(size)
+    return (1 - beside / alone) * _BESIDE_S / calls
+
+
 def _products_beside(size: int) -> tuple[int, int]:
-    """Return how many products a rank computes beside its all-reduces, and the bytes of these."""
-    tensor, sent, found = torch.ones(size // 4), 0, []
+    """Return how many products a rank computes beside its all-reduces, and the number of these."""
+    tensor, calls, found = torch.ones(size // 4), 0, []
     dist.barrier()
     thread = threading.Thread(target=lambda: found.append(_products_in(_BESIDE_S)))
     thread.start()
     begun = time.perf_counter()
     while True:
         dist.all_reduce(tensor)
-        sent += size
+        calls += 1
         more = torch.tensor([float(time.perf_counter() - begun < _BESIDE_S)])
         dist.all_reduce(more, dist.ReduceOp.MIN)  # both end after the same one
         if not more.item():
             break
     thread.join()
-    return found[0], sent
+    return found[0], calls
 
 
 def _products_in(seconds: float) -> int:

@@ -7,7 +7,7 @@ code.
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -17,8 +17,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -178,103 +177,61 @@ _PR_SET_TIMERSLACK = 29
 
 
 _LANES = 2  # collectives that a gloo group runs at a time: it has as many threads
-_EXACT_S = 1e-9  # what rounding leaves of a transfer
+_WAKE_S = 70e-6  # of a latency: a thread of gloo's wakes and acts, on an idle core
+_ACTING = 0.6  # of that; the rest passes until the thread runs
 
 
-class Transfer:
-    """A collective on the link: in each of its parts a message arrives, then bytes move."""
-
-    def __init__(self, start: float, call: Call) -> None:
-        self.start = start
-        self._part_latency_s = call.latency_s / call.parts
-        self._part_bytes_s = max(call.seconds - call.latency_s, 0) / call.parts  # on a whole link
-        self.parts_left = call.parts
-        self.latency_s, self.bytes_s = self._part_latency_s, self._part_bytes_s  # left of this part
-        self.ended: float | None = None
-        self.is_kept = call.busy_s > 0  # by a core that has not done its part of it
-        self.kept_until = start
-
-    def release(self, at: float) -> None:
-        """End the hold of the core on the lane: it has done its part."""
-        self.is_kept, self.kept_until = False, at
-
-    def end_part(self, at: float) -> None:
-        """Go on with the next part, or end."""
-        self.parts_left -= 1
-        self.latency_s, self.bytes_s = self._part_latency_s, self._part_bytes_s
-        if not self.parts_left:
-            self.ended = at
-
-
-class Lanes:
-    """The transfers of a gloo group: two run at once, over the same connections.
-
-    Bytes of both share the link evenly. A message waits behind bytes: a latency only passes while
-    none move.
-    """
+class Link:
+    """A connection, which sends requests and bytes in the order in which it is given them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: list[Transfer] = []  # of each lane
-        self._at = 0.0  # what has moved until then is final
+        self._free_at = 0.0
 
-    def begin(self, sent_at: float, call: Call) -> Transfer:
-        """Return the next transfer. It starts when it was sent, or when the first lane is free."""
+    def send(self, at: float, seconds: float) -> float:
+        """Return when it has sent what it is given at a time, and sends for some seconds."""
         with self._lock:
-            if len(self._last) == _LANES:
-                lanes = zip(self._ends(), self._last, strict=True)
-                free = [(end, one) for end, one in lanes if not one.is_kept]
-                freed_at, first = min(free, key=itemgetter(0))
-                self._move_until(max(sent_at, freed_at))
-                self._last.remove(first)
-            else:
-                self._move_until(sent_at)
-            self._last.append(Transfer(self._at, call))
-            return self._last[-1]
-
-    def end(self, transfer: Transfer) -> float:
-        """Return when the transfer ends. It is later if another one begins before."""
-        with self._lock:
-            if transfer not in self._last:
-                return self._at  # another one has its lane, so that it has ended
-            return self._ends()[self._last.index(transfer)]
-
-    def _move_until(self, until: float) -> None:
-        _move(self._last, self._at, until)
-        self._at = max(self._at, until)
-
-    def _ends(self) -> list[float]:
-        ahead = [copy.copy(one) for one in self._last]
-        _move(ahead, self._at, math.inf)
-        return [max(one.ended or 0.0, one.kept_until) for one in ahead]
+            self._free_at = max(at, self._free_at) + seconds
+            return self._free_at
 
 
-def _move(transfers: Sequence[Transfer], at: float, until: float) -> None:
-    """Move messages and bytes from one time to another."""
-    while at < until and (left := [one for one in transfers if one.ended is None]):
-        moving = [one for one in left if one.latency_s < _EXACT_S]
-        if moving:
-            stop = min(at + len(moving) * min(one.bytes_s for one in moving), until)
-        else:
-            stop = min(at + min(one.latency_s for one in left), until)
-        for one in moving:
-            one.bytes_s -= (stop - at) / len(moving)
-            if one.bytes_s < _EXACT_S:
-                one.end_part(stop)
-        for one in () if moving else left:
-            one.latency_s -= stop - at
-        at = stop
+class Wake(NamedTuple):
+    """When a thread is woken and has acted, on an idle core, and the CPU time of its rank."""
+
+    at: float
+    acted_at: float
+    busy_s: float = 0.0  # until it is woken
+    acting_s: float = 0.0
+
+
+def transfer(link: Link, call: Call, at: float) -> Generator[Wake, float, None]:
+    """Yield the wakes of a collective that begins at a time; each takes when a thread has acted.
+
+    In each part a rank asks its neighbour for bytes, and they come. A request wakes a thread of
+    gloo's, bytes wake two, one after the other. On a busy core that takes longer than in a latency.
+    """
+    latency_s = call.latency_s / call.parts
+    waking_s = min(_WAKE_S, latency_s / 5)
+    acting_s = _ACTING * waking_s if call.busy_s else 0.0
+    one_way_s = (latency_s - 3 * waking_s) / 2
+    bytes_s = max(call.seconds - call.latency_s, 0) / call.parts
+    for _ in range(call.parts):
+        asked_at = link.send(at, 0.0) + one_way_s
+        at = yield Wake(asked_at, asked_at + waking_s, acting_s=acting_s)
+        came_at = link.send(at, bytes_s) + one_way_s
+        busy_s = call.busy_s / call.parts
+        at = yield Wake(came_at, came_at + 2 * waking_s, busy_s, 2 * acting_s)
 
 
 class _Sent(NamedTuple):
-    begun: float
+    at: float
     call: Call
     future: Future[Any]
     result: list[Any]
 
 
 class TimedWire:
-    """Threads that end collectives at the times of their lanes.
+    """Threads that run the transfers of a gloo group: two at once, over one connection.
 
     What a future's callback waits for may be a collective of the same wire: so while a thread runs
     the callbacks of a collective, another one takes its lane.
@@ -285,7 +242,7 @@ class TimedWire:
         self._lane = threading.Semaphore(_LANES)
         self._next, self._counting = threading.Lock(), threading.Lock()
         self._waiting = 0  # threads, for a lane
-        self._lanes = Lanes()
+        self._link = Link()
         for _ in range(_LANES):
             self._start()
 
@@ -306,19 +263,32 @@ class TimedWire:
                 with self._next:
                     self._count(-1)
                     sent = self._sent.get()
-                    transfer = self._lanes.begin(sent.begun, sent.call)
                 if not self._waiting:
                     self._start()
-                if sent.call.busy_s:
-                    burn(transfer.start, self._lanes.end(transfer), sent.call.busy_s)
-                    transfer.release(time.perf_counter())
-                while (left_s := self._lanes.end(transfer) - time.perf_counter()) > 0:
-                    time.sleep(left_s)
+                begun = max(sent.at, time.perf_counter() - _WAKE_S)
+                _run_through(transfer(self._link, sent.call, begun), burn)
             sent.future.set_result(sent.result)
 
     def _count(self, change: int) -> None:
         with self._counting:
             self._waiting += change
+
+
+def _run_through(wakes: Generator[Wake, float, None], burn: _Burner) -> None:
+    wake = next(wakes)
+    with contextlib.suppress(StopIteration):
+        while True:
+            burn(wake.busy_s, until=wake.at)
+            _sleep_until(wake.at)
+            burn(wake.acting_s, until=wake.at)
+            acted_at = max(wake.acted_at, time.perf_counter())
+            _sleep_until(wake.acted_at)  # so that others use the link before
+            wake = wakes.send(acted_at)
+
+
+def _sleep_until(at: float) -> None:
+    while (left_s := at - time.perf_counter()) > 0:
+        time.sleep(left_s)
 
 
 def _sleep_exactly() -> None:
@@ -330,17 +300,16 @@ def _sleep_exactly() -> None:
 class _Burner:
     """CPU time of this thread: sums of tensors, like those of a reduction, without Python's lock.
 
-    It is spread over a collective evenly. On a busy core the collective may end later for it, as a
-    real one does.
+    It is spread evenly until a time. On a busy core it may take longer, as that of a real one.
     """
 
     def __init__(self) -> None:
         slices = torch.zeros(64 * _SLICE).chunk(64)
         self._slices = itertools.cycle(itertools.pairwise(slices))
 
-    def __call__(self, start: float, end: float, busy_s: float) -> None:
-        begun, share = time.thread_time(), busy_s / max(end - start, busy_s)
-        spent = 0.0
+    def __call__(self, busy_s: float, *, until: float) -> None:
+        start, begun, spent = time.perf_counter(), time.thread_time(), 0.0
+        share = busy_s / max(until - start, busy_s, _SLICE_S)
         while spent < busy_s:
             due = share * (time.perf_counter() - start + _SLICE_S)
             if spent >= min(due, busy_s):
