@@ -243,6 +243,8 @@ class TimedWire:
         self._next, self._counting = threading.Lock(), threading.Lock()
         self._waiting = 0  # threads, for a lane
         self._link = Link()
+        self._kernel: queue.SimpleQueue[Wake] = queue.SimpleQueue()
+        threading.Thread(target=self._take_core, name="emulated kernel", daemon=True).start()
         for _ in range(_LANES):
             self._start()
 
@@ -266,24 +268,32 @@ class TimedWire:
                 if not self._waiting:
                     self._start()
                 begun = max(sent.at, time.perf_counter() - _WAKE_S)
-                _run_through(transfer(self._link, sent.call, begun), burn)
+                self._run_through(transfer(self._link, sent.call, begun), burn)
             sent.future.set_result(sent.result)
+
+    def _run_through(self, wakes: Generator[Wake, float, None], burn: _Burner) -> None:
+        wake = next(wakes)
+        with contextlib.suppress(StopIteration):
+            while True:
+                if wake.busy_s:
+                    self._kernel.put(wake)
+                _sleep_until(wake.at)
+                burn(wake.acting_s, until=wake.at)
+                acted_at = max(wake.acted_at, time.perf_counter())
+                _sleep_until(wake.acted_at)  # so that others use the link before
+                wake = wakes.send(acted_at)
+
+    def _take_core(self) -> None:
+        """Take the CPU time of bytes, which no thread of gloo's waits for: it is the kernel's."""
+        _sleep_exactly()
+        burn = _Burner()
+        while True:
+            wake = self._kernel.get()
+            burn(wake.busy_s, until=wake.at)
 
     def _count(self, change: int) -> None:
         with self._counting:
             self._waiting += change
-
-
-def _run_through(wakes: Generator[Wake, float, None], burn: _Burner) -> None:
-    wake = next(wakes)
-    with contextlib.suppress(StopIteration):
-        while True:
-            burn(wake.busy_s, until=wake.at)
-            _sleep_until(wake.at)
-            burn(wake.acting_s, until=wake.at)
-            acted_at = max(wake.acted_at, time.perf_counter())
-            _sleep_until(wake.acted_at)  # so that others use the link before
-            wake = wakes.send(acted_at)
 
 
 def _sleep_until(at: float) -> None:

@@ -283,15 +283,12 @@ def test_a_busy_collective_takes_cpu_time():
     assert time.process_time() - before > 0.035
 
 
-def test_a_collective_waits_for_a_lane_whose_core_is_busy():
-    """It begins when the first one has had its CPU time, and not when the link was done with it."""
-    wire, freed = TimedWire(), []
-    for _ in range(2):
-        busy = wire.send(Call(0.001, busy_s=0.1), [])
-        busy.then(lambda done: freed.append(time.perf_counter()))
-    wire.send(Call(0.08), []).wait()
+def test_a_collective_does_not_wait_for_the_cpu_time_of_its_bytes():
+    """It is the kernel's, which takes the core from whoever runs."""
+    wire, before = TimedWire(), time.process_time()
+    wire.send(Call(0.001, busy_s=0.1), []).wait()
 
-    assert time.perf_counter() - freed[0] > 0.04
+    assert time.process_time() - before < 0.05
 
 
 # The group.
