@@ -65,6 +65,11 @@ def _apply_overrides(
             f"--ddp-batch-sizes: {why}; leave the option out, or name such a suite with"
             " --ddp-config"
         )
+    if overrides.emulated and suites and not any(_emulated(each, overrides) for _, each in suites):
+        raise ConfigError(
+            "--emulate: no selected suite has collectives and batches that so many ranks share;"
+            " choose other numbers of ranks, or another suite with --config"
+        )
     for path, suite in suites:
         changed = _overridden(suite, overrides)
         if changed.warmup >= changed.steps:
@@ -94,9 +99,8 @@ def _overridden(suite: Suite, overrides: Overrides) -> Suite:
         changes["world_sizes"] = [size for size in sizes if size >= least]
     if overrides.batch_sizes and takes_batch_size(suite):
         changes["batch_sizes"] = [*overrides.batch_sizes]
-    can_be_emulated = not isinstance(suite, CollectivesSuite)
-    if overrides.emulated and can_be_emulated and getattr(suite, "strategy", "") != "none":
-        changes["emulated"] = [*overrides.emulated]
+    if ranks := _emulated(suite, overrides):
+        changes["emulated"] = ranks
         changes["network"] = overrides.network or suite.network
     if isinstance(suite, TrainingSuite):
         if "batch_sizes" in changes and isinstance(suite.batch_sizes, GlobalBatches):
@@ -104,6 +108,20 @@ def _overridden(suite: Suite, overrides: Overrides) -> Suite:
         if overrides.files and has_texts(suite.workload):
             changes["data"] = msgspec.structs.replace(suite.data, source="files")
     return msgspec.structs.replace(suite, **changes)
+
+
+def _emulated(suite: Suite, overrides: Overrides) -> list[int]:
+    """Return the numbers of ranks that the suite can be emulated with, of those that are asked for.
+
+    A suite without collectives has none, and one whose global batches so many ranks cannot share.
+    """
+    if isinstance(suite, CollectivesSuite) or getattr(suite, "strategy", "") == "none":
+        return []
+    if isinstance(suite, TrainingSuite) and isinstance(suite.batch_sizes, GlobalBatches):
+        parts = suite.gradient_accumulation
+        sizes = overrides.batch_sizes or suite.sizes
+        return [n for n in overrides.emulated if not any(size % (n * parts) for size in sizes)]
+    return [*overrides.emulated]
 
 
 def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

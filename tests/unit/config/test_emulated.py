@@ -8,6 +8,7 @@ from ddp_perf.baselines.save import determining_work
 from ddp_perf.config.loading import Overrides, load_cases
 from ddp_perf.core.case import curve_label, scaling_key
 from ddp_perf.core.injection import parse_injection
+from ddp_perf.errors import ConfigError
 from tests.builders import make_cases
 from tests.unit.config.refusals import refusal
 
@@ -173,3 +174,21 @@ def test_the_command_line_may_give_the_network_of_a_suite_without_one(suite_file
 
     assert case.network == "intra=3GB/s,intra_latency=5.7us"
     assert "add network:" in refusal(suite_file(), emulated=(8,))
+
+
+def test_the_command_line_leaves_out_a_suite_that_so_many_ranks_cannot_share(suite_file):
+    shared = suite_file(name="shared.yaml", suite="shared", batch_sizes={"global": [32]})
+    paths = [shared, suite_file(name="each.yaml", suite="each", batch_sizes=[4])]
+    of_64 = {"emulated": (64,), "network": NETWORK}
+
+    assert [case.suite for case in load_cases(paths, Overrides(**of_64))] == ["each"]
+    both = load_cases(paths, Overrides(emulated=(8, 64), network=NETWORK))
+    assert [(case.suite, case.world_size) for case in both] == [
+        ("shared", 8),
+        ("each", 8),
+        ("each", 64),
+    ]
+    with pytest.raises(ConfigError, match="--emulate: no selected suite has collectives"):
+        load_cases([shared], Overrides(**of_64))
+    (case,) = load_cases([shared], Overrides(batch_sizes=(64,), **of_64))
+    assert case.batch_size == 1
