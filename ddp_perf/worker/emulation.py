@@ -196,7 +196,7 @@ class Link:
 
 
 class Wake(NamedTuple):
-    """When a thread is woken and has acted, on an idle core, and the CPU time of its rank."""
+    """The wake of a thread: when it has acted on an idle core, and the CPU time of its rank."""
 
     at: float
     acted_at: float
