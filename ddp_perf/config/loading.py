@@ -65,11 +65,6 @@ def _apply_overrides(
             f"--ddp-batch-sizes: {why}; leave the option out, or name such a suite with"
             " --ddp-config"
         )
-    if overrides.emulated and suites and not any(_emulated(each, overrides) for _, each in suites):
-        raise ConfigError(
-            "--emulate: no selected suite has collectives and batches that so many ranks share;"
-            " choose other numbers of ranks, or another suite with --config"
-        )
     for path, suite in suites:
         changed = _overridden(suite, overrides)
         if changed.warmup >= changed.steps:

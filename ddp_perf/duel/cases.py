@@ -73,6 +73,8 @@ def match_cases(
     matched = _matched(dict.fromkeys(case.id for case in chosen), *sides, capacity)
     if not matched.cases:
         found = "; ".join(f"{one.case_id}: {one.reason}" for one in matched.missing[:1])
+        if not found and overrides.emulated:
+            found = "--emulate needs a suite with collectives, and batches that all ranks can share"
         raise ConfigError(f"there is no case to compare: {found or 'the suites have none'}")
     return matched
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import yaml
 
+from ddp_perf.config.loading import Overrides
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.open_sides import option_differences
@@ -124,6 +125,14 @@ def test_no_case_that_can_run_is_an_error(sides):
 
     with pytest.raises(ConfigError, match=r"there is no case to compare: .* needs 1 CUDA device"):
         match_cases(*sides({"q": gpu}, {"q": gpu}), make_capacity())
+
+
+def test_no_case_that_can_be_emulated_is_an_error(sides):
+    shared = {"q": {**SUITE, "batch_sizes": {"global": [32]}}}
+    of_64 = Overrides(emulated=(64,), network="intra=1GB/s")
+
+    with pytest.raises(ConfigError, match="--emulate needs a suite with collectives, and batches"):
+        match_cases(*sides(shared, shared), make_capacity(), overrides=of_64)
 
 
 def test_the_variables_of_a_side_are_those_of_its_cases(sides):
