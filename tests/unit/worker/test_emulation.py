@@ -181,12 +181,16 @@ QUICK = Call(0.0023, latency_s=0.0012, parts=2)
 AT_ONCE = [
     *[
         (OF_1_MIB, n, ms)
-        for n, ms in ((1, 13.0), (2, 21.4), (3, 33.1), (4, 42.8), (6, 64.0), (8, 85.5))
+        for n, ms in ((1, 13.0), (2, 21.4), (3, 33.5), (4, 42.8), (6, 64.1), (8, 85.5))
     ],
     *[(OF_256_KIB, n, ms) for n, ms in ((1, 5.4), (2, 6.1), (3, 11.0))],
     *[(QUICK, n, ms) for n, ms in ((1, 2.3), (2, 3.4), (3, 5.3), (6, 9.8))],
 ]
-AFTER_EACH_OTHER = [(3, 17.2, 22.4), (5, 17.4, 22.6), (8, 13.0, 24.7)]
+MISSED = pytest.mark.xfail(strict=True, reason="the model's second request leaves before the bytes")
+AFTER_EACH_OTHER = [
+    pytest.param(1, 17.3, 21.5, marks=MISSED),  # modelled: 16.2
+    *[(3, 17.2, 22.4), (5, 17.4, 22.6), (8, 13.0, 24.7)],
+]
 
 
 def ends_of(calls):
@@ -216,7 +220,7 @@ def ends_of(calls):
 def test_collectives_that_begin_at_once_end_as_measured(call, collectives, all_end):
     ends = ends_of([(0.05e-3 * number, call) for number in range(collectives)])
 
-    assert 1e3 * max(ends) == pytest.approx(all_end, rel=0.04)
+    assert 1e3 * max(ends) == pytest.approx(all_end, rel=0.035)
 
 
 @pytest.mark.parametrize(("pause", "first_ends", "second_ends"), AFTER_EACH_OTHER)
