@@ -7,7 +7,6 @@ code.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import itertools
@@ -239,13 +238,14 @@ class TimedWire:
 
     def __init__(self) -> None:
         self._sent: queue.SimpleQueue[_Sent] = queue.SimpleQueue()
-        self._lane = threading.Semaphore(_LANES)
-        self._next, self._counting = threading.Lock(), threading.Lock()
+        self._lanes: queue.SimpleQueue[float] = queue.SimpleQueue()  # when each became free
+        self._counting = threading.Lock()
         self._waiting = 0  # threads, for a lane
         self._link = Link()
         self._kernel: queue.SimpleQueue[Wake] = queue.SimpleQueue()
         threading.Thread(target=self._take_core, name="emulated kernel", daemon=True).start()
         for _ in range(_LANES):
+            self._lanes.put(0.0)
             self._start()
 
     def send(self, call: Call, result: list[Any]) -> Future[Any]:
@@ -261,27 +261,34 @@ class TimedWire:
         burn = _Burner()
         while True:
             self._count(1)
-            with self._lane:
-                with self._next:
-                    self._count(-1)
-                    sent = self._sent.get()
-                if not self._waiting:
-                    self._start()
-                begun = max(sent.at, time.perf_counter() - _WAKE_S)
-                self._run_through(transfer(self._link, sent.call, begun), burn)
+            free_at = self._lanes.get()
+            self._count(-1)
+            sent = self._sent.get()
+            if not self._waiting:
+                self._start()
+            wakes = transfer(self._link, sent.call, max(sent.at, free_at))
+            self._lanes.put(self._run_through(wakes, burn))
             sent.future.set_result(sent.result)
 
-    def _run_through(self, wakes: Generator[Wake, float, None], burn: _Burner) -> None:
+    def _run_through(self, wakes: Generator[Wake, float, None], burn: _Burner) -> float:
+        """Act in each wake, and return when the last one has acted.
+
+        A core that wakes this thread late makes it late, as one of gloo's. One that is behind
+        before it would sleep has waited for Python's lock, as none of gloo's does: it catches up.
+        """
         wake = next(wakes)
-        with contextlib.suppress(StopIteration):
-            while True:
-                if wake.busy_s:
-                    self._kernel.put(wake)
-                _sleep_until(wake.at)
-                burn(wake.acting_s, until=wake.at)
-                acted_at = max(wake.acted_at, time.perf_counter())
-                _sleep_until(wake.acted_at)  # so that others use the link before
+        while True:
+            if wake.busy_s:
+                self._kernel.put(wake)
+            is_behind = time.perf_counter() > wake.at
+            _sleep_until(wake.at)
+            burn(wake.acting_s, until=wake.at)
+            acted_at = wake.acted_at if is_behind else max(wake.acted_at, time.perf_counter())
+            _sleep_until(wake.acted_at)  # so that others use the link before
+            try:
                 wake = wakes.send(acted_at)
+            except StopIteration:
+                return acted_at
 
     def _take_core(self) -> None:
         """Take the CPU time of bytes, which no thread of gloo's waits for: it is the kernel's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import heapq
 import math
 import statistics
@@ -171,6 +172,15 @@ def test_collectives_wait_for_those_before():
 
     assert time.perf_counter() - begun > 0.03  # the third one alone takes less
     assert sorted(ended[:2]) == [[0], [1]]
+
+
+def test_a_thread_that_waits_for_pythons_lock_delays_no_collective():
+    wire, begun = TimedWire(), time.perf_counter()
+    future = wire.send(Call(0.3, latency_s=0.1), [0])
+    ctypes.PyDLL(None).usleep(200_000)  # holds the lock
+    assert future.wait() == [0]
+
+    assert time.perf_counter() - begun < 0.2 + 0.3
 
 
 # All-reduces by gloo between two hosts: 1 MiB over 1 Gbit/s with a delay of 1 ms, and 256 KiB over
