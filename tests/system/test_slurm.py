@@ -186,6 +186,7 @@ def test_slurm_names_a_node_that_fails(slurm, meanwhile, cluster, over_nodes):
         failure = meanwhile(lambda: cluster.kill_node("node2"), over_nodes("hang"))
 
         assert (failure.node, failure.detail) == ("node2", "the node is down: Not responding")
+        cluster.until(lambda: not cluster.jobs())  # Slurm ends it a moment later
         with pytest.raises(LaunchError, match=r"job \d+ ended, since node2 failed: its nodes"):
             slurm[1].launch(over_nodes())
     finally:
