@@ -271,7 +271,7 @@ class TimedWire:
             sent.future.set_result(sent.result)
 
     def _run_through(self, wakes: Generator[Wake, float, None], burn: _Burner) -> float:
-        """Act in each wake, and return when the last one has acted.
+        """Return when the last of the wakes has acted.
 
         A core that wakes this thread late makes it late, as one of gloo's. One that is behind
         before it would sleep has waited for Python's lock, as none of gloo's does: it catches up.
