@@ -5,8 +5,9 @@
 
 The hosts are network namespaces, each with one core and a cable between them (``cable.py``), and a
 reader of gloo that shares its core (``gloo_reader.c``). For each cable the link is measured by
-all-reduces (``link.py``); then each case is launched on both hosts and emulated, in turn. The model
-was chosen at the first three cables; the others are held out.
+all-reduces (``link.py``); then each case is launched on both hosts and emulated, in turn. The error
+of the model was chosen at the first three cables. The others are not held out of the model itself:
+the start of a transfer was corrected at 500 Mbit/s, 0.2 ms.
 It needs root, iproute2, a C compiler and two cores.
 """
 
@@ -310,7 +311,7 @@ def conclusion(rows: Sequence[Row]) -> Iterator[str]:
     ]
     for which, found in (
         ("chosen at", [edit for edit in edits if edit[0] in CHOSEN_AT]),
-        ("held out", [edit for edit in edits if edit[0] not in CHOSEN_AT]),
+        ("others", [edit for edit in edits if edit[0] not in CHOSEN_AT]),
     ):
         verdicts = [verdict(emulated, measured) for _, measured, emulated in found]
         certain = sum(measured.is_certain for _, measured, _ in found)

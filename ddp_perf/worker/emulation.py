@@ -273,8 +273,8 @@ class TimedWire:
     def _run_through(self, wakes: Generator[Wake, float, None], burn: _Burner) -> float:
         """Return when the last of the wakes has acted.
 
-        A core that wakes this thread late makes it late, as one of gloo's. One that is behind
-        before it would sleep has waited for Python's lock, as none of gloo's does: it catches up.
+        A thread that wakes late, for a busy core or Python's lock, acts late. One that is behind
+        before it would sleep catches up: most often the lock held it up, which gloo's do not need.
         """
         wake = next(wakes)
         while True:

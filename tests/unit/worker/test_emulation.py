@@ -163,14 +163,13 @@ def test_the_last_of_the_other_ranks_starts_a_collective():
 
 
 def test_collectives_wait_for_those_before():
-    wire, ended = TimedWire(), []
+    wire, ended, begun = TimedWire(), [], time.perf_counter()
     futures = [wire.send(Call(0.02, latency_s=0.01), [number]) for number in range(3)]
-    for future in futures:
-        future.then(lambda done: ended.append(done.value()))
-    begun = time.perf_counter()
+    noted = [future.then(lambda done: ended.append(done.value())) for future in futures]
     assert futures[2].wait() == [2]
 
     assert time.perf_counter() - begun > 0.03  # the third one alone takes less
+    torch.futures.wait_all(noted)
     assert sorted(ended[:2]) == [[0], [1]]
 
 
@@ -502,10 +501,12 @@ def test_a_smaller_group_has_its_own_ranks_and_wire(group):
     own, _ = dist.new_subgroups(2)
     ended = []
     works = [dist.all_reduce(torch.ones(2), group=one, async_op=True) for one in (None, own)]
-    for name, work in zip(("all", "two"), works, strict=True):
-        work.get_future().then(lambda _, name=name: ended.append(name))
-    for work in works:
-        work.wait()
+    torch.futures.wait_all(
+        [
+            work.get_future().then(lambda _, name=name: ended.append(name))
+            for name, work in zip(("all", "two"), works, strict=True)
+        ]
+    )
 
     # Two messages beside the six of the tree of all ranks.
     assert ended[0] == "two"
