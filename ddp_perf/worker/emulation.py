@@ -263,9 +263,9 @@ class TimedWire:
             self._count(1)
             free_at = self._lanes.get()
             self._count(-1)
-            sent = self._sent.get()
             if not self._waiting:
-                self._start()
+                self._start()  # before it takes a collective, which the next one would overtake
+            sent = self._sent.get()
             wakes = transfer(self._link, sent.call, max(sent.at, free_at))
             self._lanes.put(self._run_through(wakes, burn))
             sent.future.set_result(sent.result)

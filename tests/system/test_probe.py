@@ -39,6 +39,7 @@ def test_the_probe_names_the_straggler(probed):
     _, found = probed("late rank")
     assert found.lagging_ranks == (found.slowest_rank,) == (1,)
     assert found.ranks[1].own_s >= WAIT_S
+    assert found.terms["imbalance"] + found.ranks[0].own_s >= WAIT_S
     assert min(found.terms["imbalance"], found.lag_s) > WAIT_S / 2
     assert max(found.terms["data"], found.terms["optimizer"]) < WAIT_S / 2
     # The other rank may arrive last in a step or two.

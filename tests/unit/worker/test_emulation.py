@@ -7,6 +7,7 @@ import ctypes
 import heapq
 import math
 import statistics
+import sys
 import threading
 import time
 
@@ -173,13 +174,44 @@ def test_collectives_wait_for_those_before():
     assert sorted(ended[:2]) == [[0], [1]]
 
 
+@pytest.fixture
+def lock_is_kept():
+    """A thread gives Python's lock away only when it waits."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(10)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("lock_is_kept")
 def test_a_thread_that_waits_for_pythons_lock_delays_no_collective():
-    wire, begun = TimedWire(), time.perf_counter()
-    future = wire.send(Call(0.3, latency_s=0.1), [0])
-    ctypes.PyDLL(None).usleep(200_000)  # holds the lock
+    wire, hold = TimedWire(), ctypes.PyDLL(None).usleep
+    begun = time.perf_counter()
+    future = wire.send(Call(0.5, latency_s=0.1), [0])
+    hold(400_000)  # with the lock
     assert future.wait() == [0]
 
-    assert time.perf_counter() - begun < 0.2 + 0.3
+    assert time.perf_counter() - begun < 0.7
+
+
+def test_a_thread_that_wakes_late_acts_late():
+    """Python's lock stands for a busy core."""
+    wire, hold = TimedWire(), ctypes.PyDLL(None).usleep
+    begun = time.perf_counter()
+    future = wire.send(Call(0.6, latency_s=0.4), [0])
+    threading.Event().wait(0.1)  # the thread sleeps for another 0.1 s
+    hold(400_000)
+    assert future.wait() == [0]
+
+    assert time.perf_counter() - begun > 0.1 + 0.4 + 0.35
+
+
+def test_a_third_collective_waits_for_a_lane():
+    wire, begun = TimedWire(), time.perf_counter()
+    only_latency = Call(0.1, latency_s=0.1)
+    torch.futures.wait_all([wire.send(only_latency, []) for _ in range(3)])
+
+    assert time.perf_counter() - begun > 0.19
 
 
 # All-reduces by gloo between two hosts: 1 MiB over 1 Gbit/s with a delay of 1 ms, and 256 KiB over
@@ -290,15 +322,18 @@ def test_a_later_collective_begins_when_it_is_sent():
 
 
 def test_a_busy_collective_takes_cpu_time():
-    """On a busy core its thread takes it later."""
+    """It begins to while it lasts; on a busy core its thread takes the rest later."""
     others = threading.enumerate()
     wire = TimedWire()
     (kernel,) = (
         one for one in threading.enumerate() if one not in others and one.name == "emulated kernel"
     )
-    wire.send(Call(0.05, busy_s=0.04), []).wait()
-
     spent = time.pthread_getcpuclockid(kernel.ident)
+    future = wire.send(Call(0.5, busy_s=0.04), [])
+    while time.clock_gettime(spent) < 0.01:
+        assert not future.done()
+        threading.Event().wait(0.01)
+
     deadline = time.monotonic() + 20
     while time.clock_gettime(spent) < 0.04:
         assert time.monotonic() < deadline
@@ -497,16 +532,17 @@ def local_gradient(parameter):
 
 
 def test_a_smaller_group_has_its_own_ranks_and_wire(group):
-    group("intra=1GB/s,intra_latency=10000us")
+    group("intra=1GB/s,intra_latency=50000us")
     own, _ = dist.new_subgroups(2)
     ended = []
-    works = [dist.all_reduce(torch.ones(2), group=one, async_op=True) for one in (None, own)]
-    torch.futures.wait_all(
-        [
-            work.get_future().then(lambda _, name=name: ended.append(name))
-            for name, work in zip(("all", "two"), works, strict=True)
-        ]
-    )
+
+    def reduce(name, of):
+        work = dist.all_reduce(torch.ones(2), group=of, async_op=True)
+        return work.get_future().then(lambda _: ended.append(name))
+
+    whole = reduce("all", None)
+    threading.Event().wait(0.1)
+    torch.futures.wait_all([whole, reduce("two", own)])
 
     # Two messages beside the six of the tree of all ranks.
-    assert ended[0] == "two"
+    assert ended == ["two", "all"]
