@@ -16,6 +16,7 @@ from scipy import special
 
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.stats.interval import half_width, upper_t
+from ddp_perf.stats.link import ModelError
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.sequential import fewest, level_at
 
@@ -35,8 +36,7 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``alpha`` is the rate of SLOWER, and as much of FASTER, over all looks, if nothing differs.
     The sides are equivalent if the ratio lies between 1 ÷ (1 + ``tolerance``) and 1 + tolerance:
     the answer is the same whichever of them is called A. ``looks`` are the numbers of pairs after
-    which one looks: they rise. ``model_error`` is the share of a change that a model may be wrong
-    by which gave the times: intervals contain it.
+    which one looks: they rise. Intervals contain the ``model_error`` of the times.
 
     Raises ValueError if one of them makes no sense.
     """
@@ -44,7 +44,7 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     tolerance: float
     looks: tuple[int, ...]
-    model_error: float = 0.0
+    model_error: ModelError = ModelError()
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -53,8 +53,8 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"the tolerance must be positive and finite, not {self.tolerance!r}")
         if list(self.looks) != sorted({*self.looks} - {0}) or not self.looks or self.looks[0] < 0:
             raise ValueError(f"looks must be rising numbers of pairs, not {self.looks!r}")
-        if not 0 <= self.model_error < 1:
-            raise ValueError(f"the model's error must lie in [0, 1), not {self.model_error!r}")
+        if not all(0 <= share < 1 for share in self.model_error):
+            raise ValueError(f"the model's errors must lie in [0, 1), not {self.model_error!r}")
 
     @property
     def margin(self) -> float:
@@ -107,6 +107,8 @@ def minimum_detectable(spread: float, plan: PairedPlan) -> float | None:
         return None
     critical = upper_t(pairs - 1, plan.difference_level(pairs))
     shift = float(special.nctdtrinc(pairs - 1, _MISSED, critical)) * spread / math.sqrt(pairs)
+    of_change, of_step = plan.model_error
+    shift = (shift + of_step) / (1 - of_change)  # no less than the errors together
     return math.expm1(max(plan.margin, min(shift, 300.0)))
 
 
@@ -118,9 +120,12 @@ def pairs_to_decide(mean: float, spread: float, pairs: int, plan: PairedPlan) ->
     last = plan.looks[-1]
     difference, equivalence = plan.difference_level(last), plan.equivalence_level(last)
 
+    def half(count: int, level: float) -> float:
+        return plan.model_error.widened(half_width(spread, count, level), mean)
+
     def decides(count: int) -> bool:
-        differs = abs(mean) > half_width(spread, count, difference)
-        return differs or abs(mean) + half_width(spread, count, equivalence) <= plan.margin
+        differs = abs(mean) > half(count, difference)
+        return differs or abs(mean) + half(count, equivalence) <= plan.margin
 
     found = fewest(range(max(2, pairs + 1), pairs + _FURTHEST + 1), decides)
     if found is None:
@@ -245,7 +250,7 @@ def look_at(logs: Sequence[float], plan: PairedPlan) -> PairedLook:
     equal = most_apart(pairs, EQUIVALENCE_ERROR / looks) is not None
 
     def half(level: float) -> float:
-        return with_model_error(half_width(sd, count, level), mean, plan.model_error)
+        return plan.model_error.widened(half_width(sd, count, level), mean)
 
     return PairedLook(
         pairs=pairs,
@@ -255,14 +260,6 @@ def look_at(logs: Sequence[float], plan: PairedPlan) -> PairedLook:
         difference=None if most is None else half(plan.difference_level(pairs)),
         equivalence=half(plan.equivalence_level(pairs)) if equal else None,
     )
-
-
-def with_model_error(half: float, log: float, share: float) -> float:
-    """Return half the width of an interval around ``log`` if a model may be wrong by its share.
-
-    The errors are independent, and that of the model is none where nothing changes.
-    """
-    return math.hypot(half, share * log)
 
 
 def _sd(values: Sequence[float]) -> float:

@@ -275,8 +275,11 @@ def _emulated(cases: Sequence[Case]) -> Iterator[str]:
     """Yield what is not in the times of emulated cases, and what is in their intervals."""
     yield from emulation_notes(cases)
     if any(case.network is not None for case in cases):
-        share = short_percent(MODEL_ERROR)
-        yield f"the interval of an emulated step contains {share} of its change, for that model"
+        of_change, of_step = map(short_percent, MODEL_ERROR)
+        yield (
+            f"the interval of an emulated step contains {of_step} of the step and {of_change} of"
+            " its change, for that model"
+        )
 
 
 def certainty(report: DuelReport) -> str:

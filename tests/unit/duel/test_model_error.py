@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.duel.case_run import plan_case
 from ddp_perf.duel.values import SideCase
-from ddp_perf.stats.link import MODEL_ERROR
+from ddp_perf.stats.link import MODEL_ERROR, ModelError
 from ddp_perf.stats.summary import summarise_all
 from tests.builders import make_cases, make_launch
 
@@ -25,7 +25,7 @@ def test_times_that_a_model_gave_have_its_error():
         for case in (measured, emulated)
     }
 
-    assert {plan.model_error for plan in plans[measured.id].values()} == {0.0}
+    assert {plan.model_error for plan in plans[measured.id].values()} == {ModelError()}
     errors = {name: plan.model_error for name, plan in plans[emulated.id].items()}
     assert errors["step_time"] == errors["efficiency"] == MODEL_ERROR
-    assert errors["cpu_time"] == 0.0  # the rank's own
+    assert errors["cpu_time"] == ModelError()  # the rank's own

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import DuelOutcome
+from ddp_perf.stats.link import ModelError
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs
 
 FASTER, EQUIVALENT, SLOWER, UNDECIDED = (
@@ -55,19 +56,22 @@ def test_one_look_is_students_test_and_two_one_sided_tests(mean, sd):
     assert verdict.ratio == pytest.approx(math.exp(mean))
 
 
-def test_a_model_widens_the_interval_by_its_share_of_the_change():
+def test_a_model_widens_the_interval_by_its_shares_of_the_change_and_of_the_step():
     logs = spread(math.log(1.5), 0.01, 10)
-    exact, modelled = (judge_pairs(logs, plan_of(looks=(10,), model_error=k)) for k in (0, 0.2))
+    modelled = judge_pairs(logs, plan_of(looks=(10,), model_error=ModelError(0.2, 0.03)))
+    exact = judge_pairs(logs, plan_of(looks=(10,)))
 
     assert exact.outcome is modelled.outcome is SLOWER
     halves = [math.log(one.interval[1] / one.interval[0]) / 2 for one in (exact, modelled)]
-    assert halves[1] == pytest.approx(math.hypot(halves[0], 0.2 * math.log(1.5)))
+    assert halves[1] == pytest.approx(math.hypot(halves[0], 0.2 * math.log(1.5), 0.03))
 
 
-def test_a_model_makes_no_change_where_there_is_none():
-    same = [0.01, -0.01] * 5
+@pytest.mark.parametrize("mean", [0.0, 0.02, 0.04, -0.06])
+def test_a_model_decides_nothing_within_its_error(mean):
+    logs = spread(mean, 1e-6, 10)
+    verdict = judge_pairs(logs, plan_of(looks=(10,), model_error=ModelError(of_step=0.05)))
 
-    assert judge_pairs(same, plan_of(model_error=0.2)) == judge_pairs(same, plan_of())
+    assert verdict.outcome is (FASTER if mean < -0.05 else UNDECIDED)
 
 
 @given(LOGS, st.booleans())

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from ddp_perf.stats.link import ModelError
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
 from ddp_perf.stats.sequential import look_levels
 
@@ -44,8 +45,9 @@ def test_room_for_no_pair_is_an_error():
         {"looks": (-1, 6)},
         {"looks": (6, 6)},
         {"looks": (9, 6)},
-        {"model_error": -0.1},
-        {"model_error": 1.0},
+        {"model_error": ModelError(of_change=-0.1)},
+        {"model_error": ModelError(of_change=1.0)},
+        {"model_error": ModelError(of_step=-0.1)},
     ],
 )
 def test_a_plan_out_of_range_is_an_error(changes):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.stats.pairs import PairedPlan, judge_pairs, minimum_detectable, pairs_to_decide
+from ddp_perf.stats.link import ModelError
+from ddp_perf.stats.pairs import judge_pairs, minimum_detectable, pairs_to_decide
 from tests.unit.stats.pairs.test_judge_pairs import plan_of, spread
 
 
@@ -23,6 +24,18 @@ def test_nine_of_ten_minimum_detectable_slow_downs_are_found(sd, looks):
 
     assert found > 253  # 270 are stated
     assert sd == 0.01 or found < 292
+
+
+@pytest.mark.parametrize("error", [ModelError(of_step=0.08), ModelError(0.5), ModelError(0.3, 0.1)])
+def test_slow_downs_beyond_the_error_of_a_model_are_found(error):
+    plan, random = plan_of(looks=(10,), model_error=error), np.random.default_rng(4)
+    least, exact = (minimum_detectable(0.06, one) for one in (plan, plan_of(looks=(10,))))
+    logs = random.normal(math.log1p(least), 0.06, (300, 10))
+
+    found = sum(judge_pairs(row.tolist(), plan).outcome is DuelOutcome.SLOWER for row in logs)
+
+    assert least > exact
+    assert found > 253  # 270 are stated, or more
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -46,17 +59,18 @@ def test_a_spread_out_of_range_is_an_error(sd):
         minimum_detectable(sd, plan_of())
 
 
+@pytest.mark.parametrize("error", [ModelError(), ModelError(0.2, 0.03)])
 @pytest.mark.parametrize(("mean", "sd"), [(0.08, 0.1), (0.0, 0.08), (0.2, 0.2)])
-def test_so_many_further_pairs_decide(mean, sd):
+def test_so_many_further_pairs_decide(mean, sd, error):
     """The same mean and spread in more pairs, in a plan that ends there."""
-    plan = plan_of(looks=(6,))
+    plan = plan_of(looks=(6,), model_error=error)
     verdict = judge_pairs(spread(mean, sd, 6), plan)
 
     assert verdict.outcome is DuelOutcome.UNDECIDED
     pairs = 6 + verdict.more_pairs
     for count, decided in ((pairs, True), (pairs - 2, False)):
         logs = spread(mean, sd, count)
-        later = judge_pairs(logs, PairedPlan(alpha=0.01, tolerance=0.05, looks=(count,)))
+        later = judge_pairs(logs, plan_of(looks=(count,), model_error=error))
         assert (later.outcome is not DuelOutcome.UNDECIDED) is decided
 
 
@@ -66,3 +80,7 @@ def test_further_pairs_go_to_the_next_planned_look():
 
 def test_no_number_of_pairs_decides_without_end():
     assert pairs_to_decide(math.log(1.05), 50.0, 6, plan_of()) is None
+
+
+def test_no_number_of_pairs_decides_within_the_error_of_a_model():
+    assert pairs_to_decide(0.0, 1e-6, 6, plan_of(model_error=ModelError(of_step=0.06))) is None
