@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -256,14 +257,6 @@ def change(edit: tuple[float, ...], base: tuple[float, ...]) -> Change:
     return Change(found.ratio, *found.interval)
 
 
-def agrees(emulated: Change, measured: Change) -> bool:
-    """Return whether the sizes differ by no more than both intervals explain."""
-    half = math.hypot(
-        math.log(emulated.high / emulated.low) / 2, math.log(measured.high / measured.low) / 2
-    )
-    return abs(math.log(emulated.ratio / measured.ratio)) <= half
-
-
 def show(runs: Recorded) -> None:
     """Print a table of each cable."""
     for cable, run in runs.items():
@@ -282,7 +275,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
             text += f"  exposed {exposed[0]:6.1f} {exposed[1]:6.1f}"
         if row.base is not None:
             one, other = changes(row, bases[row.base])
-            text += f"  {_percent(one)} | {_percent(other)} {verdict(other, one)}"
+            text += f"  {_percent(one)} | {_percent(other)} {', '.join(verdict(other, one))}"
         yield text
 
 
@@ -295,12 +288,17 @@ def changes(row: Row, base: Row) -> tuple[Change, Change]:
     return change(row.measured_s, base.measured_s), stated
 
 
-def verdict(emulated: Change, measured: Change) -> str:
-    """Return whether the sign and the size of the emulated change are right."""
-    wrong = measured.is_certain and (measured.ratio > 1) != (emulated.ratio > 1)
-    missed = measured.is_certain and not emulated.is_certain
-    sign = "WRONG SIGN" if wrong else "no sign" if missed else "sign"
-    return f"{sign}, {'size' if agrees(emulated, measured) else 'OTHER SIZE'}"
+def verdict(emulated: Change, measured: Change) -> tuple[str, str]:
+    """Return whether the sign and the size of the emulated change are those of the measured one."""
+    same = (emulated.ratio > 1) == (measured.ratio > 1)
+    if not measured.is_certain:
+        sign = "nothing measured"
+    elif emulated.is_certain:
+        sign = "sign" if same else "WRONG SIGN"
+    else:
+        sign = "no sign" if same else "no sign, estimate beyond 0"
+    is_inside = emulated.low <= measured.ratio <= emulated.high
+    return sign, "size" if is_inside else "OTHER SIZE"
 
 
 def _percent(one: Change) -> str:
@@ -308,25 +306,18 @@ def _percent(one: Change) -> str:
 
 
 def conclusion(runs: Recorded) -> Iterator[str]:
-    """Yield how many edits had the right sign and size, at the chosen cables and the others."""
+    """Yield how many edits had each sign and size, at the chosen cables and the held-out ones."""
     for which, is_chosen in (("chosen at", True), ("held out", False)):
-        found = [
-            edit
+        verdicts = [
+            verdict(emulated, measured)
             for cable, run in runs.items()
             if (cable in CHOSEN_AT) is is_chosen
-            for edit in edits_of(run)
+            for measured, emulated in edits_of(run)
         ]
-        verdicts = [verdict(emulated, measured) for measured, emulated in found]
-        certain = sum(measured.is_certain for measured, _ in found)
-        inside = sum(
-            emulated.low <= measured.ratio <= emulated.high for measured, emulated in found
-        )
-        yield (
-            f"{which}: {len(found)} edits, {certain} of certain sign: wrong sign"
-            f" {sum('WRONG' in one for one in verdicts)}, none"
-            f" {sum('no sign' in one for one in verdicts)}; measured size in the emulated interval"
-            f" {inside}, within both {sum('OTHER' not in one for one in verdicts)}"
-        )
+        if verdicts:
+            counts = [Counter(words).most_common() for words in zip(*verdicts, strict=True)]
+            texts = (", ".join(f"{count} {word}" for word, count in one) for one in counts)
+            yield f"{which}: {len(verdicts)} edits: {'; '.join(texts)}"
 
 
 def edits_of(run: Run) -> Iterator[tuple[Change, Change]]:

@@ -9,6 +9,7 @@ import typer
 
 from ddp_perf.cli.command import parse_ranks
 from ddp_perf.config.loading import Overrides
+from ddp_perf.config.network import parse_network
 from ddp_perf.core.subject import DATA_FOLDER
 from ddp_perf.errors import ConfigError
 
@@ -36,6 +37,8 @@ def case_overrides(emulate: str | None, network: str | None) -> Overrides:
     """
     if emulate is None and network is not None:
         raise ConfigError("--network: it is that of emulated ranks; add --emulate 64")
+    if network is not None:
+        parse_network(network, "--network")  # else a suite would be blamed
     return Overrides(
         files=bool(os.environ.get(DATA_FOLDER)),
         emulated=() if emulate is None else parse_ranks("--emulate", emulate),

@@ -170,7 +170,7 @@ def parse_network(text: str, where: str) -> Network:
         match = re.fullmatch(_FORMS[unit], value)
         numbers = [float(number) for number in match.groups() if number] if match else [0.0]
         if min(numbers) == 0:
-            raise bad(f"{key}={value} is not above 0 in the unit of its key")
+            raise bad(f"{key}={value} is no {f'number of {unit}' if unit else 'count'} above 0")
         if numbers != sorted(numbers):
             raise bad(f"{key}={value} is a range whose end is below its beginning")
         given[key] = numbers[0] * _SCALES[unit], numbers[-1] * _SCALES[unit]

@@ -294,7 +294,7 @@ def test_emulated_cases_alone_are_compared_over_the_network_that_is_given(duel):
         (["--network", "intra=1GB/s"], "--network: it is that of emulated ranks; add --emulate"),
         (["--emulate", "0"], "--emulate 0: it is not a list of ranks"),
         (["--emulate", "8"], "emulated: the links between the ranks are missing; add network:"),
-        (["--emulate", "8", "--network", "intra=1"], "intra=1 is not above 0 in the unit"),
+        (["--emulate", "8", "--network", "intra=1"], "--network intra=1: intra=1 is no number of"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused_before_anything_is_launched(duel, arguments, said):

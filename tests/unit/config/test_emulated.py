@@ -128,7 +128,10 @@ def test_what_does_not_follow_nodes_may_leave_one_half_full():
         ),
         ({"emulated": [1], "network": NETWORK}, "emulated: one rank has no other; take 2 or more"),
         ({"emulated": [8, 8], "network": NETWORK}, "emulated: 8 is listed twice"),
-        ({"emulated": [8], "network": "intra=1"}, "network: intra=1: intra=1 is not above 0"),
+        (
+            {"emulated": [8], "network": "intra=1"},
+            "network: intra=1: intra=1 is no number of GB/s above 0",
+        ),
         (
             {"emulated": [8], "network": NETWORK, "strategy": "none", "world_sizes": [1]},
             "emulated: strategy none has no collectives",
