@@ -96,7 +96,7 @@ Recorded = dict[str, Run]  # by cable
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cable", action="append", choices=list(CABLES))
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--show", action="store_true")
@@ -280,7 +280,10 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def changes(row: Row, base: Row) -> tuple[Change, Change]:
-    """Return the measured and the emulated change, whose interval is that of a duel."""
+    """Return the measured and the emulated change, with intervals of 95 %.
+
+    The emulated one is widened as that of a duel, for the model.
+    """
     emulated = change(row.emulated_s, base.emulated_s)
     log, half = math.log(emulated.ratio), math.log(emulated.high / emulated.low) / 2
     half = MODEL_ERROR.widened(half, log)
@@ -292,11 +295,11 @@ def verdict(emulated: Change, measured: Change) -> tuple[str, str]:
     """Return whether the sign and the size of the emulated change are those of the measured one."""
     same = (emulated.ratio > 1) == (measured.ratio > 1)
     if not measured.is_certain:
-        sign = "nothing measured"
+        sign = "sign of nothing measured" if emulated.is_certain else "no sign measured"
     elif emulated.is_certain:
         sign = "sign" if same else "WRONG SIGN"
     else:
-        sign = "no sign" if same else "no sign, estimate beyond 0"
+        sign = "no sign" if same else "no sign, estimate of the other"
     is_inside = emulated.low <= measured.ratio <= emulated.high
     return sign, "size" if is_inside else "OTHER SIZE"
 

@@ -70,8 +70,8 @@ class ModelError(NamedTuple):
         return math.hypot(half, self.of_change * log, self.of_step)
 
 
-# If collectives take the time of this model. Chosen at six cables between two hosts of one core; at
-# six others intervals with it contain 52 of 54 measured changes (benchmarks/emulation).
+# It was chosen for collectives over six cables between two hosts of one core. At six others,
+# intervals of five rounds with it contain 52 of 54 measured changes (benchmarks/emulation).
 MODEL_ERROR = ModelError(of_change=0.1, of_step=0.025)
 
 Algorithm = Literal["ring", "tree", "hierarchical"]

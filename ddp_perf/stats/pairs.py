@@ -36,7 +36,7 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``alpha`` is the rate of SLOWER, and as much of FASTER, over all looks, if nothing differs.
     The sides are equivalent if the ratio lies between 1 ÷ (1 + ``tolerance``) and 1 + tolerance:
     the answer is the same whichever of them is called A. ``looks`` are the numbers of pairs after
-    which one looks: they rise. Intervals contain the ``model_error`` of the times.
+    which one looks: they rise. If a model gave the times, its error is in the intervals.
 
     Raises ValueError if one of them makes no sense.
     """
@@ -95,8 +95,8 @@ def minimum_detectable(spread: float, plan: PairedPlan) -> float | None:
 
     ``spread`` is the sd of the log ratio of a pair. The power of the last look alone is a bound
     of that of all looks, and nearly reaches it. A slow-down within the tolerance is EQUIVALENT
-    where the spread is small, so that the result is never below the tolerance. None: a plan of
-    fewer than two pairs.
+    where the spread is small, so that the result is never below the tolerance. It is found a little
+    more often if a model's error prevails. None: a plan of fewer than two pairs.
 
     Raises ValueError if the spread is negative or not finite.
     """
@@ -106,10 +106,21 @@ def minimum_detectable(spread: float, plan: PairedPlan) -> float | None:
     if pairs < 2:
         return None
     critical = upper_t(pairs - 1, plan.difference_level(pairs))
-    shift = float(special.nctdtrinc(pairs - 1, _MISSED, critical)) * spread / math.sqrt(pairs)
-    of_change, of_step = plan.model_error
-    shift = (shift + of_step) / (1 - of_change)  # no less than the errors together
+    standard_error = spread / math.sqrt(pairs)
+    half = critical * standard_error
+    shift = float(special.nctdtrinc(pairs - 1, _MISSED, critical)) * standard_error
+    shift = _beyond(plan.model_error, half, shift - half)
     return math.expm1(max(plan.margin, min(shift, 300.0)))
+
+
+def _beyond(error: ModelError, half: float, chance: float) -> float:
+    """Return the mean that exceeds ``chance`` plus half its interval, widened by a model's error.
+
+    It solves mean = chance + √(half² + (of_change · mean)² + of_step²).
+    """
+    rest = 1 - error.of_change**2
+    fixed = math.hypot(half, error.of_step)
+    return (chance + math.hypot(fixed * math.sqrt(rest), error.of_change * chance)) / rest
 
 
 def pairs_to_decide(mean: float, spread: float, pairs: int, plan: PairedPlan) -> int | None:

@@ -41,14 +41,18 @@ def test_processes_sockets_and_files_are_found(tmp_path, monkeypatch):
 
 
 def test_a_process_of_a_job_is_found_by_its_temporary_directory(tmp_path, monkeypatch):
-    """Its parent has ended, so it is no descendant of this process."""
+    """Its parent has ended, so it is no descendant of this process.
+
+    It says its number once it runs: a process that exec begins has no variables for a moment.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     before = present()
     reading, writing = os.pipe()
+    child = "echo $$; exec >/dev/null; read _"
     try:
         begun = subprocess.run(
-            ["sh", "-c", "exec 3<&0; setsid cat <&3 >/dev/null & echo $!"],
+            ["sh", "-c", f"exec 3<&0; setsid sh -c '{child}' <&3 &"],
             env=environ,
             stdin=reading,
             stdout=subprocess.PIPE,

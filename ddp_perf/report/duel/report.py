@@ -277,8 +277,8 @@ def _emulated(cases: Sequence[Case]) -> Iterator[str]:
     if any(case.network is not None for case in cases):
         of_change, of_step = map(short_percent, MODEL_ERROR)
         yield (
-            f"the interval of an emulated step contains {of_step} of the step and {of_change} of"
-            " its change, for that model"
+            f"intervals of an emulated step are wider for that model, by ± {of_step}, within which"
+            f" none is EQUIVALENT, and by ± {of_change} of the change"
         )
 
 

@@ -41,7 +41,7 @@ def test_what_is_not_in_emulated_times_and_what_their_intervals_contain():
     text = prose(make_case_duel(EQUIVALENT, emulated))
 
     assert "the time of intra=1GB/s,intra_latency=9us; the others' delays, congestion" in text
-    assert "contains 2.5 % of the step and 10 % of its change, for that model" in text
+    assert "by ± 2.5 %, within which none is EQUIVALENT, and by ± 10 % of the change" in text
     assert "emulated" not in prose(make_case_duel(EQUIVALENT, ONE))
 
 

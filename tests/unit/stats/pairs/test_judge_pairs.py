@@ -66,12 +66,22 @@ def test_a_model_widens_the_interval_by_its_shares_of_the_change_and_of_the_step
     assert halves[1] == pytest.approx(math.hypot(halves[0], 0.2 * math.log(1.5), 0.03))
 
 
-@pytest.mark.parametrize("mean", [0.0, 0.02, 0.04, -0.06])
-def test_a_model_decides_nothing_within_its_error(mean):
-    logs = spread(mean, 1e-6, 10)
-    verdict = judge_pairs(logs, plan_of(looks=(10,), model_error=ModelError(of_step=0.05)))
+@pytest.mark.parametrize(
+    ("mean", "of_step", "outcome"),
+    [
+        (0.0, 0.025, EQUIVALENT),
+        (0.024, 0.025, UNDECIDED),
+        (0.026, 0.025, SLOWER),
+        (-0.026, 0.025, FASTER),
+        (0.0, 0.06, UNDECIDED),
+        (0.059, 0.06, UNDECIDED),
+        (-0.061, 0.06, FASTER),
+    ],
+)
+def test_a_model_decides_nothing_within_its_error(mean, of_step, outcome):
+    plan = plan_of(looks=(10,), model_error=ModelError(of_step=of_step))
 
-    assert verdict.outcome is (FASTER if mean < -0.05 else UNDECIDED)
+    assert judge_pairs(spread(mean, 1e-6, 10), plan).outcome is outcome
 
 
 @given(LOGS, st.booleans())
