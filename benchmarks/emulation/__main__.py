@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,27 +44,26 @@ from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.engines.hosts import Hosts
 from ddp_perf.launch.server_launcher import ServerLauncher
 from ddp_perf.stats.interval import ratio_of_positive
-from ddp_perf.stats.link import MODEL_ERROR, LinkPoint
+from ddp_perf.stats.link import LinkPoint
 from ddp_perf.stats.link_fit import fit_link
+from ddp_perf.stats.model_error import MODEL_ERROR
 from ddp_perf.stats.step_decomposition import decompose
 from tests.system.two_hosts import MBIT, TwoHosts, obstacle, two_hosts
 
 RECORDED = Path(__file__).parents[1] / "data/emulation.json"
-CABLES = {
-    "1 Gbit/s, 0.2 ms": Cable(1000 * MBIT, 0.2e-3),
-    "1 Gbit/s, 1 ms": Cable(1000 * MBIT, 1e-3),
-    "2 Gbit/s, 0.2 ms": Cable(2000 * MBIT, 0.2e-3),
-    "2 Gbit/s, 1 ms": Cable(2000 * MBIT, 1e-3),
-    "500 Mbit/s, 0.2 ms": Cable(500 * MBIT, 0.2e-3),
-    "500 Mbit/s, 1 ms": Cable(500 * MBIT, 1e-3),
-    "300 Mbit/s, 0.4 ms": Cable(300 * MBIT, 0.4e-3),
-    "300 Mbit/s, 0.7 ms": Cable(300 * MBIT, 0.7e-3),
-    "700 Mbit/s, 0.4 ms": Cable(700 * MBIT, 0.4e-3),
-    "700 Mbit/s, 0.7 ms": Cable(700 * MBIT, 0.7e-3),
-    "1.4 Gbit/s, 0.4 ms": Cable(1400 * MBIT, 0.4e-3),
-    "1.4 Gbit/s, 0.7 ms": Cable(1400 * MBIT, 0.7e-3),
-}
-CHOSEN_AT = list(CABLES)[:6]
+
+
+def _cables(bandwidths: Mapping[str, int], delays_ms: Sequence[float]) -> dict[str, Cable]:
+    return {
+        f"{name}, {delay:g} ms": Cable(megabits * MBIT, delay / 1000)
+        for name, megabits in bandwidths.items()
+        for delay in delays_ms
+    }
+
+
+CHOSEN_AT = _cables({"1 Gbit/s": 1000, "2 Gbit/s": 2000, "500 Mbit/s": 500}, (0.2, 1))
+HELD_OUT = _cables({"300 Mbit/s": 300, "700 Mbit/s": 700, "1.4 Gbit/s": 1400}, (0.4, 0.7))
+CABLES = CHOSEN_AT | HELD_OUT
 _CONNECTIONS = 3
 _ROOT = Path(__file__).parents[2]
 _LINK = "benchmarks.emulation.link"
@@ -102,12 +101,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--show", action="store_true")
     asked = parser.parse_args(arguments)
     if asked.show:
-        show(recorded())
-        print(*conclusion(recorded()), sep="\n")
+        runs = recorded()
+        show(runs)
+        print(*conclusion(runs), sep="\n")
         return 0
     if why := obstacle():
         sys.exit(why)
-    runs: Recorded = {}
+    runs = {}
     with tempfile.TemporaryDirectory() as directory, two_hosts() as hosts:
         shell = shell_of(hosts, Path(directory))
         for cable in asked.cable or CABLES:
@@ -125,6 +125,7 @@ def main(arguments: list[str]) -> int:
 
 
 def recorded() -> Recorded:
+    """Return what is recorded, by cable."""
     return msgspec.json.decode(RECORDED.read_bytes(), type=Recorded)
 
 
@@ -299,7 +300,7 @@ def verdict(emulated: Change, measured: Change) -> tuple[str, str]:
     elif emulated.is_certain:
         sign = "sign" if same else "WRONG SIGN"
     else:
-        sign = "no sign" if same else "no sign, estimate of the other"
+        sign = "no sign" if same else "no sign, estimate of the other sign"
     is_inside = emulated.low <= measured.ratio <= emulated.high
     return sign, "size" if is_inside else "OTHER SIZE"
 
@@ -310,11 +311,11 @@ def _percent(one: Change) -> str:
 
 def conclusion(runs: Recorded) -> Iterator[str]:
     """Yield how many edits had each sign and size, at the chosen cables and the held-out ones."""
-    for which, is_chosen in (("chosen at", True), ("held out", False)):
+    for which, cables in (("chosen at", CHOSEN_AT), ("held out", HELD_OUT)):
         verdicts = [
             verdict(emulated, measured)
             for cable, run in runs.items()
-            if (cable in CHOSEN_AT) is is_chosen
+            if cable in cables
             for measured, emulated in edits_of(run)
         ]
         if verdicts:

@@ -39,7 +39,7 @@ from ddp_perf.session.gate.exact import structure_changes
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.session.measure.experiment import LoggedLaunch
 from ddp_perf.stats.interval import mean_estimate
-from ddp_perf.stats.link import MODEL_ERROR, ModelError
+from ddp_perf.stats.model_error import MODEL_ERROR, ModelError
 from ddp_perf.stats.pairs import (
     PairedPlan,
     Yardstick,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -58,21 +57,6 @@ def _transfer_s(kind: CollectiveKind, payload: float, ranks: int, link: Link) ->
 def _ring_steps(kind: CollectiveKind, ranks: int) -> int:
     return (2 if kind == "all_reduce" else 1) * (ranks - 1)
 
-
-class ModelError(NamedTuple):
-    """The error of a change of a step, on the log scale, if a model gave the times of its sides."""
-
-    of_change: float = 0.0  # of itself
-    of_step: float = 0.0  # whatever changes
-
-    def widened(self, half: float, log: float) -> float:
-        """Return half the width of an interval around ``log`` with these independent errors."""
-        return math.hypot(half, self.of_change * log, self.of_step)
-
-
-# It was chosen for collectives over six cables between two hosts of one core. At six others,
-# intervals of five rounds with it contain 52 of 54 measured changes (benchmarks/emulation).
-MODEL_ERROR = ModelError(of_change=0.1, of_step=0.025)
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 

@@ -16,7 +16,7 @@ from scipy import special
 
 from ddp_perf.core.verdict import DuelOutcome, PairedVerdict
 from ddp_perf.stats.interval import half_width, upper_t
-from ddp_perf.stats.link import ModelError
+from ddp_perf.stats.model_error import ModelError
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.sequential import fewest, level_at
 
@@ -69,6 +69,10 @@ class PairedPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the level of each of the two one-sided tests of EQUIVALENT after these pairs."""
         return level_at(EQUIVALENCE_ERROR, self.looks, pairs)
 
+    def half(self, mean: float, sd: float, pairs: int, level: float) -> float:
+        """Return half the width of the interval around the mean log of so many pairs."""
+        return self.model_error.widened(half_width(sd, pairs, level), mean)
+
 
 def plan_pair_looks(most: int) -> tuple[int, ...]:
     """Return the numbers of pairs at which one looks, if there is room for ``most`` pairs.
@@ -108,19 +112,9 @@ def minimum_detectable(spread: float, plan: PairedPlan) -> float | None:
     critical = upper_t(pairs - 1, plan.difference_level(pairs))
     standard_error = spread / math.sqrt(pairs)
     half = critical * standard_error
-    shift = float(special.nctdtrinc(pairs - 1, _MISSED, critical)) * standard_error
-    shift = _beyond(plan.model_error, half, shift - half)
+    chance = float(special.nctdtrinc(pairs - 1, _MISSED, critical)) * standard_error - half
+    shift = plan.model_error.exceeding(half, chance)
     return math.expm1(max(plan.margin, min(shift, 300.0)))
-
-
-def _beyond(error: ModelError, half: float, chance: float) -> float:
-    """Return the mean that exceeds ``chance`` plus half its interval, widened by a model's error.
-
-    It solves mean = chance + √(half² + (of_change · mean)² + of_step²).
-    """
-    rest = 1 - error.of_change**2
-    fixed = math.hypot(half, error.of_step)
-    return (chance + math.hypot(fixed * math.sqrt(rest), error.of_change * chance)) / rest
 
 
 def pairs_to_decide(mean: float, spread: float, pairs: int, plan: PairedPlan) -> int | None:
@@ -131,12 +125,9 @@ def pairs_to_decide(mean: float, spread: float, pairs: int, plan: PairedPlan) ->
     last = plan.looks[-1]
     difference, equivalence = plan.difference_level(last), plan.equivalence_level(last)
 
-    def half(count: int, level: float) -> float:
-        return plan.model_error.widened(half_width(spread, count, level), mean)
-
     def decides(count: int) -> bool:
-        differs = abs(mean) > half(count, difference)
-        return differs or abs(mean) + half(count, equivalence) <= plan.margin
+        differs = abs(mean) > plan.half(mean, spread, count, difference)
+        return differs or abs(mean) + plan.half(mean, spread, count, equivalence) <= plan.margin
 
     found = fewest(range(max(2, pairs + 1), pairs + _FURTHEST + 1), decides)
     if found is None:
@@ -261,7 +252,7 @@ def look_at(logs: Sequence[float], plan: PairedPlan) -> PairedLook:
     equal = most_apart(pairs, EQUIVALENCE_ERROR / looks) is not None
 
     def half(level: float) -> float:
-        return plan.model_error.widened(half_width(sd, count, level), mean)
+        return plan.half(mean, sd, count, level)
 
     return PairedLook(
         pairs=pairs,

@@ -60,7 +60,7 @@ from ddp_perf.report.duel.forest import forest
 from ddp_perf.report.duel.rows import DuelReport, DuelRow, duel_report
 from ddp_perf.report.figures import MEANINGS
 from ddp_perf.report.suite_notes import emulation_notes
-from ddp_perf.stats.link import MODEL_ERROR
+from ddp_perf.stats.model_error import MODEL_ERROR
 from ddp_perf.work.changes import grows, line_of
 from ddp_perf.work.text import change_sentence, edited_notes
 from ddp_perf.work.values import WorkChange

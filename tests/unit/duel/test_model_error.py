@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.duel.case_run import plan_case
 from ddp_perf.duel.values import SideCase
-from ddp_perf.stats.link import MODEL_ERROR, ModelError
+from ddp_perf.stats.model_error import MODEL_ERROR, ModelError
 from ddp_perf.stats.summary import summarise_all
 from tests.builders import make_cases, make_launch
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.stats.link import ModelError
+from ddp_perf.stats.model_error import ModelError
 from ddp_perf.stats.pairs import PairedPlan, judge_pairs
 
 FASTER, EQUIVALENT, SLOWER, UNDECIDED = (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.link import ModelError
+from ddp_perf.stats.model_error import ModelError
 from ddp_perf.stats.pairs import PairedPlan, plan_pair_looks
 from ddp_perf.stats.sequential import look_levels
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.verdict import DuelOutcome
-from ddp_perf.stats.link import MODEL_ERROR, ModelError
+from ddp_perf.stats.model_error import MODEL_ERROR, ModelError
 from ddp_perf.stats.pairs import judge_pairs, minimum_detectable, pairs_to_decide
 from tests.unit.stats.pairs.test_judge_pairs import plan_of, spread
 
